@@ -1,0 +1,1 @@
+//! The embedded kernels and their typed launch functions.

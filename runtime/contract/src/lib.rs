@@ -1,0 +1,1 @@
+//! The kernel contracts as Rust data: fields, buffers, preconditions, launch geometry and the dispatch check.

@@ -1,0 +1,1 @@
+//! Loads and dispatches embedded CUDA kernels through the driver alone.

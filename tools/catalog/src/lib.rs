@@ -1,0 +1,1 @@
+//! Reads and validates the kernel catalog and generates code from it.

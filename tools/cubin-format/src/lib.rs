@@ -1,0 +1,1 @@
+//! The archive of compiled kernels and the reader of cubin ELF files.

@@ -1,0 +1,1 @@
+//! Runs the kernel sources on the CPU: CUDA threads as coroutines.

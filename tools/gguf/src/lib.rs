@@ -1,0 +1,1 @@
+//! Reads GGUF model files without copying them.

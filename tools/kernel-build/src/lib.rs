@@ -1,0 +1,1 @@
+//! Compiles the kernels with nvcc: toolkit lookup, cache, checks and the archive.

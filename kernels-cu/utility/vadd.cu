@@ -1,0 +1,12 @@
+// c = a + b, element by element. Grid: x over tiles of threads * per_thread elements; a thread owns per_thread elements
+// of its block's tile, `threads` apart. c may be a or b, hence no __restrict__.
+//@ tile = { threads = 256, per_thread = 4 }
+//@ block = ["threads"]
+//@ grid = ["ceil_div(n, threads * per_thread)"]
+#include "zinc/vadd.h"
+
+#include "zinc/elementwise.cuh"
+
+ZINC_KERNEL void __launch_bounds__(vadd_tile::threads) vadd(const float* a, const float* b, float* c, vadd_push p) {
+  zinc::map_elements<vadd_tile::threads, vadd_tile::per_thread>(c, p.n, [=](uint64_t i) { return a[i] + b[i]; });
+}

@@ -1,0 +1,60 @@
+// IEEE binary16 as a storage format: exact widening to f32 and round-to-nearest-even narrowing, both with
+// subnormals, infinities and NaN. Arithmetic on halves does not belong here.
+#pragma once
+
+#include "zinc/platform.cuh"
+
+namespace zinc {
+
+// The f32 value of the binary16 with bit pattern `bits`. Exact; every NaN gives some quiet NaN.
+ZINC_DEVICE float half_to_float(uint16_t bits) {
+#ifdef ZINC_EMULATOR
+  const uint32_t sign = (bits & 0x8000u) << 16;
+  const uint32_t exponent = (bits >> 10) & 0x1Fu;
+  const uint32_t fraction = bits & 0x3FFu;
+  if (exponent == 0) {
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+    return __uint_as_float(sign | __float_as_uint(magnitude));
+  }
+  if (exponent == 0x1F) {
+    return __uint_as_float(sign | 0x7F800000u | (fraction != 0 ? 0x400000u | (fraction << 13) : 0u));
+  }
+  return __uint_as_float(sign | ((exponent + 112) << 23) | (fraction << 13));
+#else
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+#endif
+}
+
+// The bit pattern of the binary16 nearest to `value`, ties to even; beyond 65504 by half a unit or more gives
+// infinity, NaN gives 0x7FFF as the hardware does.
+ZINC_DEVICE uint16_t float_to_half(float value) {
+#ifdef ZINC_EMULATOR
+  const uint32_t bits = __float_as_uint(value);
+  const uint32_t sign = (bits >> 16) & 0x8000u;
+  const uint32_t magnitude = bits & 0x7FFFFFFFu;
+  constexpr uint32_t infinity = 0x7F800000u;
+  constexpr uint32_t overflow = 0x477FF000u;         // 65520: the tie between 65504 and the next step rounds up
+  constexpr uint32_t smallest_normal = 0x38800000u;  // 2^-14
+  if (magnitude > infinity) {
+    return 0x7FFFu;
+  }
+  if (magnitude >= overflow) {
+    return static_cast<uint16_t>(sign | 0x7C00u);
+  }
+  if (magnitude < smallest_normal) {
+    // The spacing of f32 at 0.5 is 2^-24, that of subnormal halves: the addition rounds to it.
+    const uint32_t rounded = __float_as_uint(__uint_as_float(magnitude) + 0.5f) - __float_as_uint(0.5f);
+    return static_cast<uint16_t>(sign | rounded);
+  }
+  const uint32_t rounded = magnitude + 0xFFFu + ((magnitude >> 13) & 1u);
+  return static_cast<uint16_t>(sign | ((rounded >> 13) - (112u << 10)));
+#else
+  uint16_t bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+#endif
+}
+
+}  // namespace zinc

@@ -1,0 +1,23 @@
+//! Code generated from the catalog, one module per kind of output. Every function returns text, so that callers
+//! decide where it goes; [`write_if_changed`] keeps the timestamps of files whose text stays the same.
+
+mod device_header;
+
+pub use device_header::device_header;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Writes `text` to `path` unless the file already holds exactly that, and creates the directories above it.
+/// Returns whether it wrote.
+pub fn write_if_changed(path: &Path, text: &str) -> io::Result<bool> {
+    if fs::read(path).is_ok_and(|old| old == text.as_bytes()) {
+        return Ok(false);
+    }
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    fs::write(path, text)?;
+    Ok(true)
+}

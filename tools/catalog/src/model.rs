@@ -1,0 +1,258 @@
+//! The catalog as data: validated contracts and launch rules, in a form that code is generated from.
+
+use crate::error::CatalogError;
+use crate::expr::{Condition, Expr};
+use std::path::PathBuf;
+
+/// The families a kernel can belong to.
+pub const FAMILIES: [&str; 11] = [
+    "attention",
+    "elementwise",
+    "extended",
+    "gemm",
+    "kv",
+    "moe",
+    "norm_act",
+    "quantize",
+    "rope",
+    "ssm",
+    "utility",
+];
+
+/// Most words that a push struct (push, launch and spec fields together) may have.
+pub const MAX_WORDS: usize = 32;
+
+/// Most buffers a kernel may bind.
+pub const MAX_BUFFERS: usize = 16;
+
+/// Most threads of a block on every CUDA architecture.
+pub const MAX_BLOCK_THREADS: i64 = 1024;
+
+/// The name under which launch rules see the number of multiprocessors of the device.
+pub const SM_COUNT: &str = "sm_count";
+
+/// All contracts and launch rules.
+#[derive(Debug, Clone)]
+pub struct Catalog {
+    /// The directory that was read (`kernels-cu`).
+    pub root: PathBuf,
+    /// All kernels, sorted by name.
+    pub kernels: Vec<Kernel>,
+    /// Every file that was read, relative to `root`, sorted: TOML files first, then the implementations.
+    pub files: Vec<PathBuf>,
+    /// What a tolerant load overlooked; empty after a strict one.
+    pub warnings: Vec<CatalogError>,
+}
+
+/// One kernel: its contract, and the launch rules of its implementation.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    /// Name of the kernel, its entry and its file.
+    pub name: String,
+    /// One of [`FAMILIES`].
+    pub family: String,
+    /// Beyond the 110.
+    pub extended: bool,
+    /// One sentence.
+    pub summary: String,
+    /// The definition of the result.
+    pub math: String,
+    /// Edge cases.
+    pub edge: String,
+    /// Precision and tolerance.
+    pub numerics: String,
+    /// Who dispatches it.
+    pub used_in: String,
+    /// The grid of the original.
+    pub reference_grid: String,
+    /// Words of the device's push struct: push fields, then launch counts, then specialization values.
+    pub fields: Vec<Field>,
+    /// How many of `fields` the host's Vulkan push block holds.
+    pub push_words: usize,
+    /// Trailing push bytes that are accepted and ignored.
+    pub ignored_push_bytes: u32,
+    /// Buffers in binding order.
+    pub buffers: Vec<Buffer>,
+    /// Pairs of buffer indices that may be the same range.
+    pub may_alias: Vec<(usize, usize)>,
+    /// Preconditions, in the order in which they are checked.
+    pub requires: Vec<ConditionText>,
+    /// The TOML file of the contract, relative to the catalog's root.
+    pub toml: PathBuf,
+    /// The line of its `[[kernel]]`.
+    pub line: usize,
+    /// Where the implementation belongs, relative to the catalog's root.
+    pub cu: PathBuf,
+    /// Why there is no implementation; `None` if there is one.
+    pub pending: Option<String>,
+    /// Launch rules: the base rule, then overrides by ascending architecture. Empty while pending.
+    pub launch: Vec<LaunchRule>,
+    /// What the implementation is allowed to do that the build refuses otherwise.
+    pub allow: Allow,
+}
+
+/// One 4-byte word of a push struct.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// Name.
+    pub name: String,
+    /// Meaning.
+    pub doc: String,
+    /// Who supplies it.
+    pub kind: FieldKind,
+    /// Type.
+    pub scalar: Scalar,
+    /// Value when the caller gives none, as the word's bits.
+    pub default: Option<u32>,
+}
+
+/// Where a field comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldKind {
+    /// The host's Vulkan push block.
+    Push,
+    /// A count that the original encodes in its grid.
+    Launch,
+    /// A specialization constant of the original.
+    Spec,
+}
+
+/// Type of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scalar {
+    /// Unsigned 32-bit integer.
+    U32,
+    /// IEEE single.
+    F32,
+}
+
+/// One buffer of a contract.
+#[derive(Debug, Clone)]
+pub struct Buffer {
+    /// Name.
+    pub name: String,
+    /// Element type or block format.
+    pub dtype: String,
+    /// Layout in words.
+    pub shape: String,
+    /// Direction.
+    pub access: Access,
+    /// Least size: first byte after the touched range.
+    pub bytes: ExprText,
+    /// First touched byte.
+    pub start: ExprText,
+    /// Required alignment of the bound address.
+    pub align: u64,
+}
+
+/// Direction of a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Only read.
+    Read,
+    /// Only written.
+    Write,
+    /// Read and written.
+    ReadWrite,
+}
+
+/// An expression with its text as written.
+#[derive(Debug, Clone)]
+pub struct ExprText {
+    /// As written.
+    pub text: String,
+    /// Parsed.
+    pub expr: Expr,
+}
+
+/// A condition with its text as written.
+#[derive(Debug, Clone)]
+pub struct ConditionText {
+    /// As written.
+    pub text: String,
+    /// Parsed.
+    pub condition: Condition,
+}
+
+/// How an implementation is launched, for architectures from `min_arch` on.
+#[derive(Debug, Clone)]
+pub struct LaunchRule {
+    /// Least compiled architecture (10 * major + minor); 0 in the base rule.
+    pub min_arch: u32,
+    /// Named constants, sorted by name; an override has all of them, changed or not.
+    pub tile: Vec<(String, u32)>,
+    /// Blocks per grid: x, y, z.
+    pub grid: [ExprText; 3],
+    /// Threads per block: x, y, z.
+    pub block: [ExprText; 3],
+    /// Dynamic shared memory in bytes.
+    pub shared: ExprText,
+}
+
+/// Exceptions of an implementation, each with its reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Allow {
+    /// Why registers may spill.
+    pub spills: Option<String>,
+    /// Why local memory may be used.
+    pub local: Option<String>,
+}
+
+impl Catalog {
+    /// The kernel with this name.
+    pub fn kernel(&self, name: &str) -> Option<&Kernel> {
+        let index = self
+            .kernels
+            .binary_search_by(|kernel| kernel.name.as_str().cmp(name))
+            .ok()?;
+        Some(&self.kernels[index])
+    }
+
+    /// The kernels that have an implementation.
+    pub fn implemented(&self) -> impl Iterator<Item = &Kernel> {
+        self.kernels
+            .iter()
+            .filter(|kernel| kernel.pending.is_none())
+    }
+}
+
+impl Kernel {
+    /// The fields that `kind` supplies.
+    pub fn fields_of(&self, kind: FieldKind) -> impl Iterator<Item = &Field> {
+        self.fields.iter().filter(move |field| field.kind == kind)
+    }
+}
+
+impl Scalar {
+    /// The type's name in the catalog and in Rust.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scalar::U32 => "u32",
+            Scalar::F32 => "f32",
+        }
+    }
+
+    /// The type's name in C and C++.
+    pub fn c_name(self) -> &'static str {
+        match self {
+            Scalar::U32 => "uint32_t",
+            Scalar::F32 => "float",
+        }
+    }
+}
+
+impl Access {
+    /// Whether the kernel may write to the buffer.
+    pub fn writes(self) -> bool {
+        self != Access::Read
+    }
+
+    /// The catalog's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Access::Read => "read",
+            Access::Write => "write",
+            Access::ReadWrite => "read_write",
+        }
+    }
+}

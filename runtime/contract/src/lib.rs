@@ -1,1 +1,31 @@
 //! The kernel contracts as Rust data: fields, buffers, preconditions, launch geometry and the dispatch check.
+//!
+//! [`KERNELS`] is generated from the catalog. A dispatch needs three steps, none of which touches a device:
+//! [`Kernel::words`] assembles the push struct, [`Kernel::check`] compares words and bindings with the contract, and
+//! [`Kernel::geometry`] gives grid, block and shared memory.
+//!
+//! ```
+//! use zinc_contract::{Binding, kernel};
+//!
+//! let vadd = kernel("vadd")?;
+//! let words = vadd.words(&1000u32.to_ne_bytes(), &[], &[])?;
+//! let at = |address| Binding { address, bytes: 4000 };
+//! vadd.check(&words, &[at(0x10000), at(0x20000), at(0x30000)])?;
+//! # Ok::<(), zinc_contract::ContractError>(())
+//! ```
+
+mod arithmetic;
+mod check;
+mod error;
+mod geometry;
+mod kernel;
+mod words;
+
+pub use arithmetic::EvalError;
+pub use check::Binding;
+pub use error::{ContractError, Reason, Value, Values};
+pub use geometry::{Extents, Geometry};
+pub use kernel::{
+    Access, Buffer, Condition, Expr, Field, FieldKind, KERNELS, Kernel, LaunchRule, Scalar, kernel,
+};
+pub use words::{MAX_WORDS, Words};

@@ -2,6 +2,7 @@
 
 use crate::error::CatalogError;
 use crate::expr::{Condition, Expr};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// The families a kernel can belong to.
@@ -206,6 +207,20 @@ impl Catalog {
             .binary_search_by(|kernel| kernel.name.as_str().cmp(name))
             .ok()?;
         Some(&self.kernels[index])
+    }
+
+    /// What a build must watch, relative to `root`: every file that was read, and the directories in which new
+    /// contracts and implementations would appear.
+    pub fn watched(&self) -> BTreeSet<PathBuf> {
+        let mut watched = BTreeSet::from_iter(self.files.iter().cloned());
+        watched.insert(PathBuf::from("catalog"));
+        watched.extend(
+            self.kernels
+                .iter()
+                .filter_map(|kernel| kernel.cu.parent().map(PathBuf::from)),
+        );
+        watched.retain(|path| self.root.join(path).exists());
+        watched
     }
 
     /// The kernels that have an implementation.

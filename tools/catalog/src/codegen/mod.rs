@@ -2,8 +2,10 @@
 //! decide where it goes; [`write_if_changed`] keeps the timestamps of files whose text stays the same.
 
 mod device_header;
+mod rust_table;
 
 pub use device_header::device_header;
+pub use rust_table::rust_table;
 
 use std::fs;
 use std::io;

@@ -1,0 +1,238 @@
+//! The contracts: one [`Kernel`] per catalog entry, and the table of all of them.
+
+use crate::arithmetic::*;
+use crate::error::ContractError;
+use crate::geometry::Extents;
+
+/// One kernel of the catalog: its contract and the launch rules of its implementation.
+#[derive(Debug)]
+pub struct Kernel {
+    /// Name of the kernel, its entry point and its file.
+    pub name: &'static str,
+    /// Family, such as `gemm` or `attention`.
+    pub family: &'static str,
+    /// One sentence.
+    pub summary: &'static str,
+    /// The definition of the result.
+    pub math: &'static str,
+    /// Edge cases.
+    pub edge: &'static str,
+    /// Precision and tolerance.
+    pub numerics: &'static str,
+    /// Which parts of a model use it.
+    pub used_in: &'static str,
+    /// The grid of the original shader.
+    pub reference_grid: &'static str,
+    /// The contract's file, relative to `kernels-cu`.
+    pub source: &'static str,
+    /// The implementation's file, relative to `kernels-cu`; it exists unless the kernel is pending.
+    pub implementation: &'static str,
+    /// Beyond the 110.
+    pub extended: bool,
+    /// Why there is no implementation; `None` if there is one.
+    pub pending: Option<&'static str>,
+    /// Words of the device's push struct: push fields, then launch counts, then specialization values.
+    pub fields: &'static [Field],
+    /// How many of `fields` the host's Vulkan push block holds.
+    pub push_words: usize,
+    /// Trailing push bytes of later hosts that are accepted and ignored.
+    pub ignored_push_bytes: usize,
+    /// Buffers in binding order.
+    pub buffers: &'static [Buffer],
+    /// Pairs of buffer indices, smaller first, that may be the same range although one of them is written.
+    pub may_alias: &'static [(u8, u8)],
+    /// Preconditions, in the order in which they are checked.
+    pub requires: &'static [Condition],
+    /// The base rule, then overrides by ascending architecture; empty while pending.
+    pub launch: &'static [LaunchRule],
+}
+
+/// One 4-byte word of a push struct.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field {
+    /// Name.
+    pub name: &'static str,
+    /// Meaning and unit.
+    pub doc: &'static str,
+    /// Who supplies it.
+    pub kind: FieldKind,
+    /// Type.
+    pub scalar: Scalar,
+    /// The word used when the caller gives none.
+    pub default: Option<u32>,
+}
+
+/// Where a field comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldKind {
+    /// The host's Vulkan push block.
+    Push,
+    /// A count that the original encodes in its grid.
+    Launch,
+    /// A specialization constant of the original.
+    Spec,
+}
+
+/// Type of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scalar {
+    /// Unsigned 32-bit integer.
+    U32,
+    /// IEEE single.
+    F32,
+}
+
+/// One buffer of a contract.
+#[derive(Debug)]
+pub struct Buffer {
+    /// Name.
+    pub name: &'static str,
+    /// Element type or block format.
+    pub dtype: &'static str,
+    /// Layout, in words.
+    pub shape: &'static str,
+    /// Direction.
+    pub access: Access,
+    /// Least size in bytes, which is also the end of the touched range; zero or less means that it is not touched.
+    pub bytes: Expr,
+    /// First touched byte.
+    pub start: Expr,
+    /// Required alignment of the bound address, in bytes.
+    pub align: u64,
+}
+
+/// Direction of a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Only read.
+    Read,
+    /// Only written.
+    Write,
+    /// Read and written.
+    ReadWrite,
+}
+
+impl Access {
+    /// Whether the kernel may write to the buffer.
+    pub fn writes(self) -> bool {
+        self != Access::Read
+    }
+
+    /// Whether the kernel may read the buffer's old contents.
+    pub fn reads(self) -> bool {
+        self != Access::Write
+    }
+
+    /// The catalog's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Access::Read => "read",
+            Access::Write => "write",
+            Access::ReadWrite => "read_write",
+        }
+    }
+}
+
+/// An integer expression over the words of the push struct.
+#[derive(Debug)]
+pub struct Expr {
+    /// As the catalog has it.
+    pub text: &'static str,
+    /// Indices of the words that it uses.
+    pub fields: &'static [u8],
+    /// Its value for given words, in checked 64-bit arithmetic.
+    pub eval: fn(&[u32]) -> Result<i64, EvalError>,
+}
+
+impl Expr {
+    /// The constant 0.
+    pub const ZERO: Expr = Expr {
+        text: "0",
+        fields: &[],
+        eval: |_| Ok(0),
+    };
+}
+
+/// A precondition on the words of the push struct.
+#[derive(Debug)]
+pub struct Condition {
+    /// As the catalog has it.
+    pub text: &'static str,
+    /// Indices of the words that it uses.
+    pub fields: &'static [u8],
+    /// Whether it holds for given words.
+    pub holds: fn(&[u32]) -> Result<bool, EvalError>,
+}
+
+/// How an implementation is launched, for compiled architectures from `min_arch` on.
+#[derive(Debug)]
+pub struct LaunchRule {
+    /// Least compiled architecture (10 * major + minor); 0 in the base rule.
+    pub min_arch: u32,
+    /// Named constants.
+    pub tile: &'static [(&'static str, u32)],
+    /// Blocks per grid as written: x, y, z.
+    pub grid: [&'static str; 3],
+    /// Threads per block as written: x, y, z.
+    pub block: [&'static str; 3],
+    /// Dynamic shared bytes as written.
+    pub shared: &'static str,
+    /// All of them for given words and number of multiprocessors. [`Kernel::geometry`] checks the result.
+    pub extents: fn(&[u32], sm_count: u32) -> Result<Extents, EvalError>,
+}
+
+include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+
+/// The kernel with this name; the error suggests the most similar one.
+pub fn kernel(name: &str) -> Result<&'static Kernel, ContractError> {
+    match KERNELS.binary_search_by(|kernel| kernel.name.cmp(name)) {
+        Ok(index) => Ok(&KERNELS[index]),
+        Err(_) => Err(ContractError::UnknownKernel {
+            name: name.to_owned(),
+            nearest: nearest(name),
+        }),
+    }
+}
+
+impl Kernel {
+    /// The fields that `kind` supplies, in order.
+    pub fn fields_of(&self, kind: FieldKind) -> impl Iterator<Item = &'static Field> + use<> {
+        self.fields.iter().filter(move |field| field.kind == kind)
+    }
+
+    /// Bytes of the device's push struct.
+    pub fn struct_bytes(&self) -> usize {
+        self.fields.len() * 4
+    }
+
+    /// Index of the buffer with this name.
+    pub fn buffer_index(&self, name: &str) -> Option<usize> {
+        self.buffers.iter().position(|buffer| buffer.name == name)
+    }
+}
+
+/// The most similar kernel name, if one is similar at all.
+fn nearest(name: &str) -> Option<&'static str> {
+    let most = name.len() / 3 + 1;
+    KERNELS
+        .iter()
+        .map(|kernel| (distance(name, kernel.name), kernel.name))
+        .filter(|(distance, _)| *distance <= most)
+        .min()
+        .map(|(_, name)| name)
+}
+
+/// Levenshtein distance in bytes.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let substituted = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,199 @@
+//! The table of contracts as Rust source: the initializer that `zinc-contract` includes.
+
+use crate::expr::{Expr, Op};
+use crate::model::*;
+use std::fmt::Write as _;
+
+/// Rust source of `pub static KERNELS: &[Kernel]`, for a module that has the types of `zinc-contract` and its
+/// arithmetic (`word`, `add`, `sub`, `mul`, `div`, `rem`, `ceil_div`) in scope.
+pub fn rust_table(catalog: &Catalog) -> String {
+    let mut out = String::from(
+        "/// Every kernel of the catalog, sorted by name.\npub static KERNELS: &[Kernel] = &[\n",
+    );
+    for kernel in &catalog.kernels {
+        table_entry(&mut out, kernel).expect("writing to a string cannot fail");
+    }
+    out += "];\n";
+    out
+}
+
+fn table_entry(out: &mut String, kernel: &Kernel) -> std::fmt::Result {
+    let words = Words { kernel, tile: &[] };
+    writeln!(out, "    Kernel {{")?;
+    for (key, text) in [
+        ("name", &kernel.name),
+        ("family", &kernel.family),
+        ("summary", &kernel.summary),
+        ("math", &kernel.math),
+        ("edge", &kernel.edge),
+        ("numerics", &kernel.numerics),
+        ("used_in", &kernel.used_in),
+        ("reference_grid", &kernel.reference_grid),
+    ] {
+        writeln!(out, "        {key}: {text:?},")?;
+    }
+    writeln!(out, "        source: {:?},", unix_path(&kernel.toml))?;
+    writeln!(out, "        implementation: {:?},", unix_path(&kernel.cu))?;
+    writeln!(out, "        extended: {},", kernel.extended)?;
+    writeln!(out, "        pending: {:?},", kernel.pending)?;
+    writeln!(out, "        fields: &[")?;
+    for field in &kernel.fields {
+        let Field {
+            name,
+            doc,
+            kind,
+            scalar,
+            default,
+        } = field;
+        writeln!(
+            out,
+            "            Field {{ name: {name:?}, doc: {doc:?}, kind: FieldKind::{kind:?}, scalar: Scalar::{scalar:?}, default: {default:?} }},"
+        )?;
+    }
+    writeln!(out, "        ],")?;
+    writeln!(out, "        push_words: {},", kernel.push_words)?;
+    writeln!(
+        out,
+        "        ignored_push_bytes: {},",
+        kernel.ignored_push_bytes
+    )?;
+    writeln!(out, "        buffers: &[")?;
+    for buffer in &kernel.buffers {
+        writeln!(
+            out,
+            "            Buffer {{ name: {:?}, dtype: {:?}, shape: {:?}, access: Access::{:?}, align: {},",
+            buffer.name, buffer.dtype, buffer.shape, buffer.access, buffer.align
+        )?;
+        writeln!(out, "                bytes: {},", words.expr(&buffer.bytes))?;
+        writeln!(
+            out,
+            "                start: {} }},",
+            words.expr(&buffer.start)
+        )?;
+    }
+    writeln!(out, "        ],")?;
+    writeln!(out, "        may_alias: &{:?},", kernel.may_alias)?;
+    writeln!(out, "        requires: &[")?;
+    for ConditionText { text, condition } in &kernel.requires {
+        writeln!(
+            out,
+            "            Condition {{ text: {text:?}, fields: &{:?}, holds: |w| Ok({} {} {}) }},",
+            words.indices(condition.names().into_iter()),
+            words.value(&condition.left),
+            condition.relation.symbol(),
+            words.value(&condition.right)
+        )?;
+    }
+    writeln!(out, "        ],")?;
+    writeln!(out, "        launch: &[")?;
+    for rule in &kernel.launch {
+        launch_rule(out, kernel, rule)?;
+    }
+    writeln!(out, "        ],")?;
+    writeln!(out, "    }},")
+}
+
+fn launch_rule(out: &mut String, kernel: &Kernel, rule: &LaunchRule) -> std::fmt::Result {
+    let words = Words {
+        kernel,
+        tile: &rule.tile,
+    };
+    let triple = |exprs: &[ExprText; 3]| exprs.each_ref().map(|e| words.value(&e.expr)).join(", ");
+    let texts =
+        |exprs: &[ExprText; 3]| exprs.each_ref().map(|e| format!("{:?}", e.text)).join(", ");
+    writeln!(
+        out,
+        "            LaunchRule {{ min_arch: {}, tile: &{:?},",
+        rule.min_arch, rule.tile
+    )?;
+    writeln!(
+        out,
+        "                grid: [{}], block: [{}], shared: {:?},",
+        texts(&rule.grid),
+        texts(&rule.block),
+        rule.shared.text
+    )?;
+    writeln!(out, "                extents: |w, sm_count| {{")?;
+    // Every rule takes both arguments, whether its expressions use them or not.
+    writeln!(out, "                    let (_, _) = (w, sm_count);")?;
+    writeln!(
+        out,
+        "                    Ok(Extents {{ grid: [{}], block: [{}], shared_bytes: {} }})",
+        triple(&rule.grid),
+        triple(&rule.block),
+        words.value(&rule.shared.expr)
+    )?;
+    writeln!(out, "                }} }},")
+}
+
+/// Turns names into words of the push struct or constants.
+struct Words<'a> {
+    kernel: &'a Kernel,
+    tile: &'a [(String, u32)],
+}
+
+impl Words<'_> {
+    fn index(&self, name: &str) -> Option<usize> {
+        self.kernel
+            .fields
+            .iter()
+            .position(|field| field.name == name)
+    }
+
+    fn indices<'b>(&self, names: impl Iterator<Item = &'b str>) -> Vec<usize> {
+        let mut indices = Vec::from_iter(names.filter_map(|name| self.index(name)));
+        indices.sort_unstable();
+        indices
+    }
+
+    fn expr(&self, expr: &ExprText) -> String {
+        if expr.expr == Expr::Int(0) {
+            return "Expr::ZERO".to_owned();
+        }
+        let parameter = if expr.expr.names().is_empty() {
+            "_"
+        } else {
+            "w"
+        };
+        format!(
+            "Expr {{ text: {:?}, fields: &{:?}, eval: |{parameter}| Ok({}) }}",
+            expr.text,
+            self.indices(expr.expr.names().into_iter()),
+            self.value(&expr.expr)
+        )
+    }
+
+    /// An `i64` expression that may leave the enclosing function with `?`.
+    fn value(&self, expr: &Expr) -> String {
+        match expr {
+            Expr::Int(value) => value.to_string(),
+            Expr::Name(name) => {
+                if let Some(index) = self.index(name) {
+                    return format!("word(w, {index})?");
+                }
+                match self.tile.iter().find(|(constant, _)| constant == name) {
+                    Some((_, value)) => value.to_string(),
+                    None => format!("i64::from({SM_COUNT})"),
+                }
+            }
+            Expr::Apply(op, a, b) => {
+                let (a, b) = (self.value(a), self.value(b));
+                match op {
+                    Op::Add => format!("add({a}, {b})?"),
+                    Op::Sub => format!("sub({a}, {b})?"),
+                    Op::Mul => format!("mul({a}, {b})?"),
+                    Op::Div => format!("div({a}, {b})?"),
+                    Op::Rem => format!("rem({a}, {b})?"),
+                    Op::CeilDiv => format!("ceil_div({a}, {b})?"),
+                    Op::Max => format!("Ord::max({a}, {b})"),
+                    Op::Min => format!("Ord::min({a}, {b})"),
+                }
+            }
+        }
+    }
+}
+
+/// The same text on every host.
+fn unix_path(path: &std::path::Path) -> String {
+    path.to_string_lossy().replace('\\', "/")
+}

@@ -1,0 +1,15 @@
+// accum += scale * src. Grid: x over tiles of threads * per_thread elements; a thread owns per_thread elements of its
+// block's tile, `threads` apart. accum and src may be the same buffer, hence no __restrict__.
+//@ tile = { threads = 256, per_thread = 4 }
+//@ block = ["threads"]
+//@ grid = ["ceil_div(n, threads * per_thread)"]
+#include "zinc/scale_accumulate.h"
+
+#include "zinc/elementwise.cuh"
+
+ZINC_KERNEL void __launch_bounds__(scale_accumulate_tile::threads)
+    scale_accumulate(float* accum, const float* src, scale_accumulate_push p) {
+  using namespace scale_accumulate_tile;
+  const float scale = __uint_as_float(p.scale_bits);
+  zinc::map_elements<threads, per_thread>(accum, p.n, [=](uint64_t i) { return fmaf(scale, src[i], accum[i]); });
+}

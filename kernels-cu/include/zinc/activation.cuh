@@ -1,0 +1,29 @@
+// The scalar functions of gates and activations, as the contracts write them, with the accurate exponential.
+#pragma once
+#include "zinc/platform.cuh"
+
+namespace zinc {
+
+// 1 / (1 + exp(-x)): 0 for a large negative x (the exponential overflows to infinity), NaN for NaN.
+ZINC_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+// x * sigmoid(x) as one quotient: -0 for a large negative x, NaN for -infinity (-infinity / infinity).
+ZINC_DEVICE float silu(float x) { return x / (1.0f + expf(-x)); }
+
+// 0.5 * x * (1 + tanh(z)), z = sqrt(2 / pi) * (x + 0.044715 * x^3) clamped to +-15. Since 1 + tanh(z) = 2 * sigmoid(2 *
+// z), the sigmoid gives the same value without the cancellation of 1 + tanh(z) for negative z. A NaN passes through x.
+ZINC_DEVICE float gelu_tanh(float x) {
+  constexpr float sqrt_2_over_pi = 0.7978845608f;
+  constexpr float cubic = 0.044715f;
+  constexpr float saturated = 15.0f;
+  const float z = sqrt_2_over_pi * (x + cubic * x * x * x);
+  return x * sigmoid(2.0f * fminf(fmaxf(z, -saturated), saturated));
+}
+
+// ln(1 + exp(x)). Above 20 it equals x to f32 rounding, and the exponential is kept from overflowing.
+ZINC_DEVICE float softplus(float x) {
+  constexpr float linear_above = 20.0f;
+  return x > linear_above ? x : log1pf(expf(x));
+}
+
+}  // namespace zinc

@@ -1,0 +1,15 @@
+// y = GELU(gate) * up, with the clamped tanh form of GELU. Grid: x over tiles of threads * per_thread elements; a
+// thread owns per_thread elements of its block's tile, `threads` apart. y may be gate or up, hence no __restrict__.
+//@ tile = { threads = 256, per_thread = 2 }
+//@ block = ["threads"]
+//@ grid = ["ceil_div(n, threads * per_thread)"]
+#include "zinc/geglu.h"
+
+#include "zinc/activation.cuh"
+#include "zinc/elementwise.cuh"
+
+ZINC_KERNEL void __launch_bounds__(geglu_tile::threads)
+    geglu(const float* gate, const float* up, float* y, geglu_push p) {
+  using namespace geglu_tile;
+  zinc::map_elements<threads, per_thread>(y, p.n, [=](uint64_t i) { return zinc::gelu_tanh(gate[i]) * up[i]; });
+}

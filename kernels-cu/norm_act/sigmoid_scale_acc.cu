@@ -1,0 +1,17 @@
+// accum += sigmoid(gate[0]) * src. Grid: x over tiles of threads * per_thread elements; a thread owns per_thread
+// elements of its block's tile, `threads` apart, and evaluates the one sigmoid itself.
+//@ tile = { threads = 256, per_thread = 4 }
+//@ block = ["threads"]
+//@ grid = ["ceil_div(n, threads * per_thread)"]
+#include "zinc/sigmoid_scale_acc.h"
+
+#include "zinc/activation.cuh"
+#include "zinc/elementwise.cuh"
+
+ZINC_KERNEL void __launch_bounds__(sigmoid_scale_acc_tile::threads)
+    sigmoid_scale_acc(float* __restrict__ accum, const float* __restrict__ src, const float* __restrict__ gate,
+                      sigmoid_scale_acc_push p) {
+  using namespace sigmoid_scale_acc_tile;
+  const float factor = zinc::sigmoid(gate[0]);
+  zinc::map_elements<threads, per_thread>(accum, p.n, [=](uint64_t i) { return fmaf(factor, src[i], accum[i]); });
+}

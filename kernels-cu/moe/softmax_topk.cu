@@ -1,0 +1,13 @@
+// The k largest router logits of one token and their softmax weights. Grid: one block of one warp; a lane owns every
+// 32nd expert.
+//@ block = ["32"]
+//@ grid = ["1"]
+#include "zinc/softmax_topk.h"
+
+#include "zinc/topk.cuh"
+
+ZINC_KERNEL void __launch_bounds__(zinc::warp_size)
+    softmax_topk(const float* logits, uint32_t* routing, softmax_topk_push p) {
+  ZINC_SHARED(float[zinc::topk_max_experts], selected);
+  zinc::select_experts<zinc::ExactOrder>(logits, routing, p.n_experts, p.k, 1.0f, selected);
+}

@@ -24,17 +24,20 @@ pub enum ContractError {
         reason: &'static str,
     },
     /// The host's push block has the wrong size.
-    #[error("kernel {kernel}: push block of {found} bytes, wanted {wanted}{}", match ignored {
-        0 => String::new(),
-        ignored => format!(" (up to {ignored} more are ignored)"),
+    #[error("kernel {kernel}: push block of {found} bytes, wanted {wanted}{}", if least < most {
+        format!(" ({least} to {most} are accepted)")
+    } else {
+        String::new()
     })]
     PushBytes {
         /// The kernel.
         kernel: &'static str,
         /// Bytes of the contract's push block.
         wanted: usize,
-        /// Bytes that may follow.
-        ignored: usize,
+        /// Bytes of the oldest host's block; missing fields take their default.
+        least: usize,
+        /// Bytes of the newest host's block; what follows the contract's fields is ignored.
+        most: usize,
         /// Bytes that were passed.
         found: usize,
     },

@@ -45,16 +45,24 @@ impl Eq for Words {}
 impl Kernel {
     /// Appends launch counts and specialization values to the host's Vulkan push block.
     ///
-    /// `push` is the block's bytes in the host's byte order, followed by at most `ignored_push_bytes` more. `launch`
-    /// and `spec` are positional; values that are left out at the end take the catalog's default.
+    /// `push` is the block's bytes in the host's byte order. Fields with a default may be missing at its end, where
+    /// earlier hosts had none; at most `ignored_push_bytes` may follow it, where later hosts have more. `launch` and
+    /// `spec` are positional; values that are left out at the end take the catalog's default.
     pub fn words(&self, push: &[u8], launch: &[u32], spec: &[u32]) -> Result<Words, ContractError> {
         let wanted = self.push_words * 4;
-        let extra = push.len().checked_sub(wanted);
-        if extra.is_none_or(|extra| extra > self.ignored_push_bytes || extra % 4 != 0) {
+        let optional = self.fields[..self.push_words]
+            .iter()
+            .rev()
+            .take_while(|field| field.default.is_some());
+        let least = wanted - optional.count() * 4;
+        let most = wanted + self.ignored_push_bytes;
+        if !(least..=most).contains(&push.len()) || push.len() % 4 != 0 {
+            let kernel = self.name;
             return Err(ContractError::PushBytes {
-                kernel: self.name,
+                kernel,
                 wanted,
-                ignored: self.ignored_push_bytes,
+                least,
+                most,
                 found: push.len(),
             });
         }
@@ -62,9 +70,10 @@ impl Kernel {
             words: [0; MAX_WORDS],
             length: 0,
         };
-        let (push_words, _) = push[..wanted].as_chunks::<4>();
-        for bytes in push_words {
-            words.push(u32::from_ne_bytes(*bytes));
+        let (given, _) = push.as_chunks::<4>();
+        for (index, field) in self.fields[..self.push_words].iter().enumerate() {
+            let given = given.get(index).map(|bytes| u32::from_ne_bytes(*bytes));
+            words.push(given.or(field.default).unwrap_or_default());
         }
         for (kind, values) in [(FieldKind::Launch, launch), (FieldKind::Spec, spec)] {
             let mut given = values.iter();

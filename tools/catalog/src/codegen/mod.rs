@@ -2,9 +2,11 @@
 //! decide where it goes; [`write_if_changed`] keeps the timestamps of files whose text stays the same.
 
 mod device_header;
+mod emulator;
 mod rust_table;
 
 pub use device_header::device_header;
+pub use emulator::{emulator_entry, emulator_table};
 pub use rust_table::rust_table;
 
 use std::fs;

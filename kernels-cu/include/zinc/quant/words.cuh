@@ -1,0 +1,66 @@
+// Loads of weight bytes: streaming wide loads where blocks are aligned, and words assembled from what the alignment of
+// a block allows. No load touches a byte outside the block that it is for, up to the spare bytes that it names.
+#pragma once
+
+#include "zinc/platform.cuh"
+
+namespace zinc {
+
+ZINC_DEVICE bool is_aligned(const void* p, unsigned alignment) {
+  return (reinterpret_cast<uint64_t>(p) & (alignment - 1)) == 0;
+}
+
+ZINC_DEVICE uint16_t load_u16(const uint8_t* p) { return __ldg(reinterpret_cast<const uint16_t*>(p)); }
+
+ZINC_DEVICE uint32_t load_u32(const uint8_t* p) { return __ldg(reinterpret_cast<const uint32_t*>(p)); }
+
+// Four words at `p`: one load where `wide` says that p is 16-byte aligned, else four from 4-byte aligned addresses.
+template <bool wide>
+ZINC_DEVICE void load_four_words(const uint8_t* p, uint32_t (&words)[4]) {
+  if constexpr (wide) {
+    const uint4 v = __ldcs(reinterpret_cast<const uint4*>(p));
+    words[0] = v.x;
+    words[1] = v.y;
+    words[2] = v.z;
+    words[3] = v.w;
+  } else {
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) words[i] = load_u32(p + 4 * i);
+  }
+}
+
+// Where a block has two bytes to spare beside a field, so that aligned words around the field stay inside the block.
+enum class Spare { before, after };
+
+// `count` words at the even address `p`, by aligned 4-byte loads and one 2-byte load.
+template <Spare side, unsigned count>
+ZINC_DEVICE void load_even_words(const uint8_t* p, uint32_t (&words)[count]) {
+  const bool split = !is_aligned(p, 4);
+  // Result byte i of a split word comes from byte i + 2 of the pair (lower, upper).
+  if constexpr (side == Spare::before) {
+    const uint8_t* const first = split ? p - 2 : p;
+    const unsigned selector = split ? 0x5432u : 0x3210u;
+    uint32_t lower = load_u32(first);
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) {
+      const uint32_t upper = i + 1 < count ? load_u32(first + 4 * (i + 1)) : load_u16(p + 4 * count - 2);
+      words[i] = __byte_perm(lower, upper, selector);
+      lower = upper;
+    }
+  } else {
+    const uint8_t* const first = split ? p + 2 : p;
+    const unsigned selector = split ? 0x5432u : 0x7654u;
+    uint32_t lower = uint32_t{load_u16(p)} << 16;
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) {
+      const uint32_t upper = load_u32(first + 4 * i);
+      words[i] = __byte_perm(lower, upper, selector);
+      lower = upper;
+    }
+  }
+}
+
+// Bits 0..3 of `bits` as bit 4 of bytes 0..3: the fifth bit of four quants.
+ZINC_DEVICE uint32_t spread_fifth_bits(uint32_t bits) { return (((bits & 0xFu) * 0x00204081u) & 0x01010101u) << 4; }
+
+}  // namespace zinc

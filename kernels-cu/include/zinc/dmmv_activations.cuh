@@ -24,40 +24,52 @@ struct ActivationTile {
   float sums[vectors][2][Format::has_minimum ? units : 1];
 };
 
+// Where activations come from: `count` vectors in memory, vector v at first + v * stride; 4-byte alignment is enough.
+struct ActivationVectors {
+  const float* first;
+  uint64_t stride;
+  uint32_t count;
+
+  // The columns c .. c + 3 of vector v; zeros for a vector that does not exist.
+  ZINC_DEVICE float4 four(unsigned v, uint32_t c) const {
+    if (v >= count) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    const float* const x = first + v * stride + c;
+    if (is_aligned(x, sizeof(float4))) return __ldg(reinterpret_cast<const float4*>(x));
+    return make_float4(__ldg(x), __ldg(x + 1), __ldg(x + 2), __ldg(x + 3));
+  }
+};
+
 // The activations of a matrix-vector product, brought into a tile stretch by stretch by all `threads` of the block.
 // What is in the tile stays there: blocks that work through many rows of a matrix with at most Tile::columns columns
-// stage once.
-template <class Tile, unsigned threads>
+// stage once. Source is ActivationVectors or anything else with `four`.
+template <class Tile, unsigned threads, class Source = ActivationVectors>
 class Activations {
+  using Format = typename Tile::Format;
   static_assert(threads % warp_size == 0);
   // Values of staged_ that are no first column.
   static constexpr uint32_t nothing = 0xFFFFFFFFu;
   static constexpr uint32_t stale = 0xFFFFFFFEu;
 
-  const float* first_;
-  uint64_t stride_;
-  uint32_t count_;
+  Source source_;
   uint32_t columns_;
   uint32_t staged_ = nothing;
 
  public:
   Tile& tile;
 
-  // Vector v < count, count <= Tile::vectors, is the `columns` floats at x + v * stride; 4-byte alignment is enough.
-  ZINC_DEVICE Activations(Tile& tile, const float* x, uint64_t stride, uint32_t count, uint32_t columns)
-      : first_(x), stride_(stride), count_(count), columns_(columns), tile(tile) {}
+  ZINC_DEVICE Activations(Tile& tile, uint32_t columns, const Source& source)
+      : source_(source), columns_(columns), tile(tile) {}
 
   ZINC_DEVICE uint32_t columns() const { return columns_; }
 
-  // Goes on to other vectors, with the same stride and number of columns, in the same tile.
-  ZINC_DEVICE void retarget(const float* x, uint32_t count) {
-    first_ = x;
-    count_ = count;
+  // Goes on to other vectors with the same number of columns, in the same tile.
+  ZINC_DEVICE void retarget(const Source& source) {
+    source_ = source;
     if (staged_ != nothing) staged_ = stale;
   }
 
   // Brings the columns [first, first + Tile::columns), as far as they exist, into the tile. All threads of the block
-  // call it with the same argument. Vectors that do not exist read as zeros.
+  // call it with the same argument.
   ZINC_DEVICE void stage(uint32_t first) {
     if (staged_ == first) return;
     if (staged_ != nothing) __syncthreads();  // the last reader of the old stretch may still be at it
@@ -70,34 +82,25 @@ class Activations {
   ZINC_DEVICE void fill(uint32_t first) {
     // Column groups of 16 alternate between the two runs of a unit with this bit of their number.
     constexpr unsigned run_bit = Format::run_distance / run_columns;
-    const uint32_t quads = min(columns_ - first, Tile::columns) / 4;
-    const bool wide = is_aligned(first_, sizeof(float4)) && stride_ % 4 == 0;
+    const uint32_t fours = min(columns_ - first, Tile::columns) / 4;
 #pragma unroll
     for (unsigned v = 0; v < Tile::vectors; ++v) {
-      const float* const x = first_ + v * stride_ + first;
       // The trip count is the same for all threads because the sums below are warp-wide.
-      for (uint32_t start = 0; start < quads; start += threads) {
-        const uint32_t quad = start + threadIdx.x;
-        const bool present = quad < quads;
-        const float4 value = present && v < count_ ? load(x + 4 * quad, wide) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        const unsigned group = quad / run_words;
+      for (uint32_t start = 0; start < fours; start += threads) {
+        const uint32_t four = start + threadIdx.x;
+        const bool present = four < fours;
+        const float4 value = present ? source_.four(v, first + 4 * four) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        const unsigned group = four / run_words;
         const unsigned run = group / run_bit % 2;
         const unsigned unit = group / (2 * run_bit) * run_bit + group % run_bit;
-        if (present) tile.values[v][run_words * run + quad % run_words][unit] = value;
+        if (present) tile.values[v][run_words * run + four % run_words][unit] = value;
         if constexpr (Format::has_minimum) {
           const float sum = warp_sum<run_words>((value.x + value.y) + (value.z + value.w));
-          if (present && quad % run_words == 0) tile.sums[v][run][unit] = sum;
+          if (present && four % run_words == 0) tile.sums[v][run][unit] = sum;
         }
       }
     }
   }
-
-  static ZINC_DEVICE float4 load(const float* x, bool wide) {
-    return wide ? __ldg(reinterpret_cast<const float4*>(x))
-                : make_float4(__ldg(x), __ldg(x + 1), __ldg(x + 2), __ldg(x + 3));
-  }
-
-  using Format = typename Tile::Format;
 };
 
 }  // namespace zinc

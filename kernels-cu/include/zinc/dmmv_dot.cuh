@@ -63,9 +63,9 @@ ZINC_DEVICE void add_stretch(float (&sum)[rows][Tile::vectors], const uint8_t* c
 
 // This lane's share of the dot products of whole rows; the block's threads stage the activations together, so all of
 // them must be here with the same number of columns.
-template <bool wide, unsigned rows, class Tile, unsigned threads>
+template <bool wide, unsigned rows, class Tile, unsigned threads, class Source>
 ZINC_DEVICE void dot_rows(float (&sum)[rows][Tile::vectors], const uint8_t* const (&row)[rows],
-                          Activations<Tile, threads>& x) {
+                          Activations<Tile, threads, Source>& x) {
   using Format = typename Tile::Format;
   for (uint32_t first = 0; first < x.columns(); first += Tile::columns) {
     x.stage(first);

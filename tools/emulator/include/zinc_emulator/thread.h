@@ -187,10 +187,12 @@ inline void call(void (*kernel)(P...), void* const* buffers, const void* push) {
 
 // Makes `kernel`, defined before in this translation unit, known to the scheduler.
 #define ZINC_EMULATOR_ENTRY(kernel)                                                                                \
-  extern "C" const ::zinc_emulator::Entry zinc_emulated_##kernel;                                                  \
-  const ::zinc_emulator::Entry zinc_emulated_##kernel = {                                                          \
-      [](void* const* buffers, const void* push) { ::zinc_emulator::call(kernel, buffers, push); },                \
-      ::zinc_emulator::buffer_count(kernel), ::zinc_emulator::push_bytes(kernel)};
+  extern "C" const ::zinc_emulator::Entry* zinc_emulator_entry_##kernel() {                                        \
+    static const ::zinc_emulator::Entry entry = {                                                                  \
+        [](void* const* buffers, const void* push) { ::zinc_emulator::call(kernel, buffers, push); },              \
+        ::zinc_emulator::buffer_count(kernel), ::zinc_emulator::push_bytes(kernel)};                               \
+    return &entry;                                                                                                 \
+  }
 
 #define ZINC_SHARED(type_, name)                                                                                   \
   static const ::zinc_emulator::SharedKey name##_zinc_key = {                                                      \

@@ -436,4 +436,15 @@ mod tests {
             "no code for a device of compute capability 9.0; embedded: nothing"
         );
     }
+
+    #[test]
+    fn target_in_json_is_its_text() {
+        let target: Target = "sm_90a".parse().unwrap();
+        assert_eq!(serde_json::to_string(&target).unwrap(), "\"sm_90a\"");
+        assert_eq!(
+            serde_json::from_str::<Target>("\"sm_90a\"").unwrap(),
+            target
+        );
+        assert!(serde_json::from_str::<Target>("\"sm_90b\"").is_err());
+    }
 }

@@ -1,4 +1,4 @@
-//! Generates the table of contracts from the catalog.
+//! Generates the table of contracts and the typed launch functions from the catalog.
 
 use std::path::{Path, PathBuf};
 use std::{env, error::Error, fs};
@@ -16,5 +16,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("kernels.rs"), codegen::rust_table(&catalog))?;
+    fs::write(out.join("launch.rs"), codegen::rust_launch(&catalog))?;
     Ok(())
 }

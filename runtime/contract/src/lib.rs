@@ -16,16 +16,20 @@
 
 mod arithmetic;
 mod check;
+mod dispatch;
 mod error;
 mod geometry;
 mod kernel;
+pub mod launch;
 mod words;
 
 pub use arithmetic::EvalError;
 pub use check::Binding;
+pub use dispatch::Dispatch;
 pub use error::{ContractError, Reason, Value, Values};
 pub use geometry::{Extents, Geometry};
 pub use kernel::{
-    Access, Buffer, Condition, Expr, Field, FieldKind, KERNELS, Kernel, LaunchRule, Scalar, kernel,
+    Access, Buffer, Condition, Expr, Field, FieldKind, KERNELS, Kernel, LaunchRule, Scalar, index,
+    kernel,
 };
 pub use words::{MAX_WORDS, Words};

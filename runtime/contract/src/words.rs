@@ -56,7 +56,7 @@ impl Kernel {
             .take_while(|field| field.default.is_some());
         let least = wanted - optional.count() * 4;
         let most = wanted + self.ignored_push_bytes;
-        if !(least..=most).contains(&push.len()) || push.len() % 4 != 0 {
+        if !(least..=most).contains(&push.len()) || !push.len().is_multiple_of(4) {
             let kernel = self.name;
             return Err(ContractError::PushBytes {
                 kernel,

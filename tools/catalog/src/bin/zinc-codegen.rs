@@ -1,4 +1,6 @@
-//! Writes the device headers of all implemented kernels: `zinc-codegen [--partial] <kernels-cu> <out>`.
+//! Writes what is generated from the catalog to files, for use outside the build:
+//! `zinc-codegen [--partial] <kernels-cu> <out>` puts the device headers at `<out>/zinc`, the C header at
+//! `<out>/zinc_kernels.h` and the kernel reference at `<out>/reference`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,7 +18,7 @@ fn main() -> ExitCode {
         eprintln!("usage: zinc-codegen [--partial] <kernels-cu directory> <output directory>");
         return ExitCode::from(2);
     };
-    match write_headers(Path::new(root), Path::new(out), tolerance) {
+    match generate(Path::new(root), Path::new(out), tolerance) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -25,7 +27,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn write_headers(
+fn generate(
     root: &Path,
     out: &Path,
     tolerance: Tolerance,
@@ -34,17 +36,19 @@ fn write_headers(
     for warning in &catalog.warnings {
         eprintln!("warning: {warning}");
     }
-    let (mut written, mut current) = (0, 0);
+    let mut files = vec![(out.join("zinc_kernels.h"), codegen::c_header(&catalog))];
     for kernel in catalog.implemented() {
         let path = out.join("zinc").join(format!("{}.h", kernel.name));
-        match codegen::write_if_changed(&path, &codegen::device_header(kernel))? {
-            true => written += 1,
-            false => current += 1,
-        }
+        files.push((path, codegen::device_header(kernel)));
     }
-    println!(
-        "{} kernels: {written} headers written, {current} already current",
-        catalog.kernels.len()
-    );
+    for page in codegen::reference(&catalog) {
+        files.push((out.join("reference").join(page.file), page.text));
+    }
+    let mut written = 0;
+    for (path, text) in &files {
+        written += usize::from(codegen::write_if_changed(path, text)?);
+    }
+    let (kernels, files) = (catalog.kernels.len(), files.len());
+    println!("{kernels} kernels: {written} of {files} files written, the others are current");
     Ok(())
 }

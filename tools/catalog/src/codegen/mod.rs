@@ -1,12 +1,19 @@
 //! Code generated from the catalog, one module per kind of output. Every function returns text, so that callers
 //! decide where it goes; [`write_if_changed`] keeps the timestamps of files whose text stays the same.
 
+mod c_header;
 mod device_header;
 mod emulator;
+mod reference;
+mod rust_launch;
 mod rust_table;
+mod text;
 
+pub use c_header::c_header;
 pub use device_header::device_header;
 pub use emulator::{emulator_entry, emulator_table};
+pub use reference::{Page, reference};
+pub use rust_launch::rust_launch;
 pub use rust_table::rust_table;
 
 use std::fs;

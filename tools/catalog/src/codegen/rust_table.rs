@@ -4,7 +4,7 @@ use crate::expr::{Expr, Op};
 use crate::model::*;
 use std::fmt::Write as _;
 
-/// Rust source of `pub static KERNELS: &[Kernel]`, for a module that has the types of `zinc-contract` and its
+/// Rust source of `pub static KERNELS: &[Kernel]` and of `pub mod index` with the position of each, for a module that has the types of `zinc-contract` and its
 /// arithmetic (`word`, `add`, `sub`, `mul`, `div`, `rem`, `ceil_div`) in scope.
 pub fn rust_table(catalog: &Catalog) -> String {
     let mut out = String::from(
@@ -13,7 +13,14 @@ pub fn rust_table(catalog: &Catalog) -> String {
     for kernel in &catalog.kernels {
         table_entry(&mut out, kernel).expect("writing to a string cannot fail");
     }
-    out += "];\n";
+    out += "];\n\n/// The position of each kernel in [`KERNELS`].\npub mod index {\n";
+    for (position, kernel) in catalog.kernels.iter().enumerate() {
+        let (name, constant) = (&kernel.name, kernel.name.to_ascii_uppercase());
+        out += &format!(
+            "    /// Position of `{name}`.\n    pub const {constant}: usize = {position};\n"
+        );
+    }
+    out += "}\n";
     out
 }
 
@@ -156,38 +163,53 @@ impl Words<'_> {
             "w"
         };
         format!(
-            "Expr {{ text: {:?}, fields: &{:?}, eval: |{parameter}| Ok({}) }}",
+            "Expr {{ text: {:?}, fields: &{:?}, eval: |{parameter}| {} }}",
             expr.text,
             self.indices(expr.expr.names().into_iter()),
-            self.value(&expr.expr)
+            self.result(&expr.expr)
         )
     }
 
-    /// An `i64` expression that may leave the enclosing function with `?`.
+    /// A Rust expression of type `Result<i64, EvalError>`.
+    fn result(&self, expr: &Expr) -> String {
+        self.fallible(expr)
+            .unwrap_or_else(|| format!("Ok({})", self.value(expr)))
+    }
+
+    /// A Rust expression of type `i64`, which may leave the enclosing function with `?`.
     fn value(&self, expr: &Expr) -> String {
+        if let Some(call) = self.fallible(expr) {
+            return call + "?";
+        }
         match expr {
             Expr::Int(value) => value.to_string(),
-            Expr::Name(name) => {
-                if let Some(index) = self.index(name) {
-                    return format!("word(w, {index})?");
-                }
-                match self.tile.iter().find(|(constant, _)| constant == name) {
-                    Some((_, value)) => value.to_string(),
-                    None => format!("i64::from({SM_COUNT})"),
-                }
-            }
+            Expr::Name(name) => match self.tile.iter().find(|(constant, _)| constant == name) {
+                Some((_, value)) => value.to_string(),
+                None => format!("i64::from({SM_COUNT})"),
+            },
             Expr::Apply(op, a, b) => {
-                let (a, b) = (self.value(a), self.value(b));
-                match op {
-                    Op::Add => format!("add({a}, {b})?"),
-                    Op::Sub => format!("sub({a}, {b})?"),
-                    Op::Mul => format!("mul({a}, {b})?"),
-                    Op::Div => format!("div({a}, {b})?"),
-                    Op::Rem => format!("rem({a}, {b})?"),
-                    Op::CeilDiv => format!("ceil_div({a}, {b})?"),
-                    Op::Max => format!("Ord::max({a}, {b})"),
-                    Op::Min => format!("Ord::min({a}, {b})"),
-                }
+                let function = if *op == Op::Max { "max" } else { "min" };
+                format!("Ord::{function}({}, {})", self.value(a), self.value(b))
+            }
+        }
+    }
+
+    /// The call that gives the expression's value, if that can fail.
+    fn fallible(&self, expr: &Expr) -> Option<String> {
+        match expr {
+            Expr::Int(_) => None,
+            Expr::Name(name) => self.index(name).map(|index| format!("word(w, {index})")),
+            Expr::Apply(op, a, b) => {
+                let function = match op {
+                    Op::Add => "add",
+                    Op::Sub => "sub",
+                    Op::Mul => "mul",
+                    Op::Div => "div",
+                    Op::Rem => "rem",
+                    Op::CeilDiv => "ceil_div",
+                    Op::Max | Op::Min => return None,
+                };
+                Some(format!("{function}({}, {})", self.value(a), self.value(b)))
             }
         }
     }

@@ -112,10 +112,10 @@ fn launch_function(kernel: &Kernel) -> String {
     docs += "///\n/// # Errors\n///\n/// When a buffer is too small, misaligned or overlaps one that it must not overlap";
     docs += match kernel.requires.is_empty() {
         true => ".\n",
-        false => ", or when one of these does not hold:\n",
+        false => ", or when one of these does not hold:\n///\n",
     };
     for condition in &kernel.requires {
-        docs += &format!("/// `{}`;\n", condition.text);
+        docs += &format!("/// - `{}`\n", condition.text);
     }
     let arguments: String = counts
         .iter()

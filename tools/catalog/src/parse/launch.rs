@@ -1,0 +1,261 @@
+//! Launch blocks: the `//@ ` lines at the head of an implementation.
+
+use super::{ExprSource, Report, Scope};
+use crate::error::{CatalogError, Problem};
+use crate::expr::Expr;
+use crate::model::*;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use toml::Spanned;
+
+/// What the `//@ ` lines of an implementation say.
+pub struct LaunchBlock {
+    pub rules: Vec<LaunchRule>,
+    pub allow: Allow,
+}
+
+const PREFIX: &str = "//@";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawLaunch {
+    #[serde(default)]
+    tile: BTreeMap<Spanned<String>, Spanned<u32>>,
+    block: Spanned<Vec<Spanned<ExprSource>>>,
+    grid: Spanned<Vec<Spanned<ExprSource>>>,
+    shared: Option<Spanned<ExprSource>>,
+    #[serde(default)]
+    arch: BTreeMap<Spanned<String>, RawOverride>,
+    #[serde(default)]
+    allow: RawAllow,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawOverride {
+    #[serde(default)]
+    tile: BTreeMap<Spanned<String>, Spanned<u32>>,
+    block: Option<Spanned<Vec<Spanned<ExprSource>>>>,
+    grid: Option<Spanned<Vec<Spanned<ExprSource>>>>,
+    shared: Option<Spanned<ExprSource>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct RawAllow {
+    spills: Option<String>,
+    local: Option<String>,
+}
+
+/// Parses the launch block of `kernel`'s implementation. `file` is the implementation's path for messages.
+pub fn launch_block(
+    file: &Path,
+    kernel: &Kernel,
+    source: &str,
+) -> Result<LaunchBlock, Vec<CatalogError>> {
+    let fail = |line: Option<usize>, problem| {
+        Err(vec![CatalogError {
+            file: file.to_owned(),
+            line,
+            kernel: Some(kernel.name.clone()),
+            problem,
+        }])
+    };
+    let is_block = |line: &&str| line.starts_with(PREFIX);
+    let Some(first) = source.lines().position(|line| is_block(&line)) else {
+        return fail(
+            None,
+            Problem::LaunchBlock("has no launch block (`//@ grid = [...]` and so on)"),
+        );
+    };
+    let block = Vec::from_iter(source.lines().skip(first).take_while(is_block));
+    let after = first + block.len();
+    if let Some(stray) = source.lines().skip(after).position(|line| is_block(&line)) {
+        let problem = Problem::LaunchBlock("the launch block must be one run of `//@ ` lines");
+        return fail(Some(after + stray + 1), problem);
+    }
+    if let Some(index) = block
+        .iter()
+        .position(|line| !matches!(line[PREFIX.len()..].bytes().next(), None | Some(b' ')))
+    {
+        let problem = Problem::LaunchBlock("`//@` must be followed by a space");
+        return fail(Some(first + index + 1), problem);
+    }
+    let text = block
+        .iter()
+        .map(|line| line[PREFIX.len()..].trim_start())
+        .collect::<Vec<_>>()
+        .join("\n");
+
+    let mut report = Report {
+        file,
+        text: &text,
+        skipped_lines: first,
+        kernel: Some(kernel.name.clone()),
+        errors: Vec::new(),
+    };
+    let raw: RawLaunch = match toml::from_str(&text) {
+        Ok(raw) => raw,
+        Err(error) => {
+            report.toml(&error);
+            return Err(report.errors);
+        }
+    };
+    let rules = launch_rules(&mut report, kernel, &raw);
+    if report.errors.is_empty() {
+        let allow = Allow {
+            spills: raw.allow.spills,
+            local: raw.allow.local,
+        };
+        Ok(LaunchBlock { rules, allow })
+    } else {
+        Err(report.errors)
+    }
+}
+
+fn launch_rules(report: &mut Report<'_>, kernel: &Kernel, raw: &RawLaunch) -> Vec<LaunchRule> {
+    let mut scope = Scope {
+        names: kernel
+            .fields
+            .iter()
+            .map(|f| (f.name.clone(), f.scalar))
+            .collect(),
+        what: "a field, a tile constant or sm_count",
+    };
+    scope.names.insert(SM_COUNT.to_owned(), Scalar::U32);
+    for name in raw.tile.keys() {
+        report.identifier("tile constant", name);
+        let text = name.get_ref().clone();
+        if scope.names.insert(text.clone(), Scalar::U32).is_some() {
+            let what = "name";
+            report.push(
+                name.span(),
+                Problem::Duplicate {
+                    what,
+                    name: text,
+                    first: None,
+                },
+            );
+        }
+    }
+    let base = rule(
+        report,
+        &scope,
+        0,
+        &raw.tile,
+        &raw.block,
+        &raw.grid,
+        raw.shared.as_ref(),
+    );
+    let mut rules = vec![base];
+    for (arch, raw_override) in &raw.arch {
+        let number = arch
+            .get_ref()
+            .parse::<u32>()
+            .ok()
+            .filter(|n| (10..1000).contains(n));
+        let Some(min_arch) = number else {
+            report.push(arch.span(), Problem::Arch(arch.get_ref().clone()));
+            continue;
+        };
+        let mut tile = BTreeMap::from_iter(raw.tile.iter());
+        for (name, value) in &raw_override.tile {
+            if tile.insert(name, value).is_none() {
+                report.push(name.span(), Problem::UnknownTile(name.get_ref().clone()));
+            }
+        }
+        let tile = tile
+            .into_iter()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        rules.push(rule(
+            report,
+            &scope,
+            min_arch,
+            &tile,
+            raw_override.block.as_ref().unwrap_or(&raw.block),
+            raw_override.grid.as_ref().unwrap_or(&raw.grid),
+            raw_override.shared.as_ref().or(raw.shared.as_ref()),
+        ));
+    }
+    rules.sort_by_key(|rule| rule.min_arch);
+    rules
+}
+
+fn rule(
+    report: &mut Report<'_>,
+    scope: &Scope,
+    min_arch: u32,
+    tile: &BTreeMap<Spanned<String>, Spanned<u32>>,
+    block: &Spanned<Vec<Spanned<ExprSource>>>,
+    grid: &Spanned<Vec<Spanned<ExprSource>>>,
+    shared: Option<&Spanned<ExprSource>>,
+) -> LaunchRule {
+    let tile = Vec::from_iter(
+        tile.iter()
+            .map(|(name, value)| (name.get_ref().clone(), *value.get_ref())),
+    );
+    let block_exprs = dimensions(report, scope, block, "block dimensions");
+    let grid = dimensions(report, scope, grid, "grid dimensions");
+    let constant = |name: &str| {
+        let (_, value) = tile.iter().find(|(constant, _)| constant == name)?;
+        Some(i64::from(*value))
+    };
+    let threads = block_exprs.iter().try_fold(1i64, |threads, dimension| {
+        let value = dimension.expr.eval(&constant).ok()?;
+        threads.checked_mul(value)
+    });
+    if let Some(found) = threads {
+        report.too_many(
+            &block.span(),
+            "threads in a block",
+            found,
+            MAX_BLOCK_THREADS,
+        );
+        if found < 1 {
+            report.push(
+                block.span(),
+                Problem::TooFew {
+                    what: "the block",
+                    found,
+                },
+            );
+        }
+    }
+    let shared = match shared {
+        Some(shared) => report.expr(shared.span(), shared.get_ref().text(), scope),
+        None => ExprText {
+            text: "0".to_owned(),
+            expr: Expr::Int(0),
+        },
+    };
+    LaunchRule {
+        min_arch,
+        tile,
+        grid,
+        block: block_exprs,
+        shared,
+    }
+}
+
+fn dimensions(
+    report: &mut Report<'_>,
+    scope: &Scope,
+    source: &Spanned<Vec<Spanned<ExprSource>>>,
+    what: &'static str,
+) -> [ExprText; 3] {
+    let list = source.get_ref();
+    report.too_many(&source.span(), what, list.len() as i64, 3);
+    if list.is_empty() {
+        report.push(source.span(), Problem::TooFew { what, found: 0 });
+    }
+    let mut result = [0; 3].map(|_| ExprText {
+        text: "1".to_owned(),
+        expr: Expr::Int(1),
+    });
+    for (dimension, source) in result.iter_mut().zip(list) {
+        *dimension = report.expr(source.span(), source.get_ref().text(), scope);
+    }
+    result
+}

@@ -1,0 +1,361 @@
+//! Every kind of mistake in a catalog is reported once, with file, line and kernel.
+
+use crate::support::{CONTRACT, Kernels};
+use zinc_catalog::{Catalog, Problem, Tolerance};
+
+const TOML: &str = "catalog/demo.toml";
+const CU: &str = "demo/demo_scale.cu";
+
+#[test]
+fn complete_catalog_loads() {
+    let catalog = Kernels::complete().load().unwrap();
+    assert_eq!(catalog.kernels.len(), 1);
+    let kernel = catalog.kernel("demo_scale").unwrap();
+    assert_eq!((kernel.push_words, kernel.fields.len()), (3, 5));
+    assert_eq!(kernel.may_alias, [(0, 1)]);
+    assert_eq!(kernel.allow.spills.as_deref(), Some("measured"));
+    let rules: Vec<_> = kernel
+        .launch
+        .iter()
+        .map(|rule| (rule.min_arch, &rule.tile, rule.grid[0].text.as_str()))
+        .collect();
+    let tile = |warps| vec![("rows_per_warp".to_owned(), 1), ("warps".to_owned(), warps)];
+    assert_eq!(
+        rules,
+        [
+            (0, &tile(8), "ceil_div(n, 32 * warps)"),
+            (90, &tile(16), "ceil_div(n, 32 * warps)"),
+            (120, &tile(8), "min(n, sm_count)"),
+        ]
+    );
+}
+
+#[test]
+fn mistakes_in_a_contract_name_file_line_and_kernel() {
+    // What is replaced, by what, the line that must be named, and a part of the message.
+    let cases = [
+        ("derived = false", "edges = 1", 5, "unknown field `edges`"),
+        (
+            "summary = \"Scales a vector.\"",
+            "",
+            1,
+            "missing field `summary`",
+        ),
+        (
+            "family = \"utility\"",
+            "family = \"misc\"",
+            3,
+            "family `misc` is unknown",
+        ),
+        (
+            "name = \"demo_scale\"",
+            "name = \"demo-scale\"",
+            2,
+            "kernel `demo-scale` is not usable",
+        ),
+        (
+            "name = \"rows\"",
+            "name = \"switch\"",
+            16,
+            "field `switch` is not usable",
+        ),
+        (
+            "name = \"x\"",
+            "name = \"X\"",
+            7,
+            "buffer `X` is not usable",
+        ),
+        ("access = \"write\"", "access = \"rw\"", 8, "access is `rw`"),
+        (
+            "\"factor\", type = \"f32\"",
+            "\"factor\", type = \"f64\"",
+            13,
+            "type is `f64`",
+        ),
+        ("default = 1", "default = -1", 19, "default is `-1`"),
+        (
+            "name = \"x_offset\"",
+            "name = \"n\"",
+            12,
+            "field `n` is already defined",
+        ),
+        (
+            "name = \"y\"",
+            "name = \"rows\"",
+            8,
+            "name `rows` is already defined",
+        ),
+        (
+            "start = \"x_offset * 4\"",
+            "start = \"x_ofset * 4\"",
+            7,
+            "uses `x_ofset`, which is not a push, launch or spec field",
+        ),
+        (
+            "start = \"x_offset * 4\"",
+            "start = \"factor\"",
+            7,
+            "uses `factor`, but f32 fields",
+        ),
+        (
+            "bytes = \"n * rows * 4\"",
+            "bytes = \"n * * 4\"",
+            8,
+            "expected an integer, a name or `(`, found `*` at column 5",
+        ),
+        ("\"wide <= 1\"", "\"wide\"", 22, "expected a comparison"),
+        ("\"wide <= 1\"", "\"sm_count <= 1\"", 22, "uses `sm_count`"),
+        ("align = 4", "align = 12", 7, "align is `12`"),
+        (
+            "[[\"y\", \"x\"]]",
+            "[[\"y\", \"z\"]]",
+            27,
+            "may_alias [y, z]: no such buffer",
+        ),
+        (
+            "[[\"y\", \"x\"]]",
+            "[[\"y\", \"y\"]]",
+            27,
+            "may_alias [y, y]",
+        ),
+        (
+            "ignored_push_bytes = 4",
+            "ignored_push_bytes = 3",
+            28,
+            "ignored_push_bytes is `3`",
+        ),
+    ];
+    for (old, new, line, part) in cases {
+        let kernels = Kernels::complete();
+        kernels.replace(TOML, old, new);
+        let errors = kernels.load().expect_err(new);
+        let first = errors.0.first().unwrap();
+        assert_eq!(first.line, Some(line), "{new}: {errors}");
+        assert!(first.file.ends_with(TOML), "{new}: {errors}");
+        let name = if new.contains("demo-scale") {
+            "demo-scale"
+        } else {
+            "demo_scale"
+        };
+        assert_eq!(first.kernel.as_deref(), Some(name), "{new}: {errors}");
+        assert!(first.to_string().contains(part), "{new}: {errors}");
+    }
+}
+
+#[test]
+fn a_second_kernel_of_the_same_name_names_both_places() {
+    let kernels = Kernels::complete();
+    kernels.write("catalog/zz.toml", &format!("# one\n{CONTRACT}"));
+    assert_eq!(
+        kernels.error(),
+        "catalog/zz.toml:2: kernel demo_scale: kernel `demo_scale` is already defined at catalog/demo.toml:1"
+    );
+}
+
+#[test]
+fn mistakes_in_a_launch_block_name_file_line_and_kernel() {
+    let cases = [
+        (
+            "//@ shared = \"n * 4\"",
+            "//@ sharde = \"n * 4\"",
+            5,
+            "unknown field `sharde`",
+        ),
+        (
+            "//@ block = [\"32 * warps\"]\n",
+            "",
+            2,
+            "missing field `block`",
+        ),
+        (
+            "shared = \"n * 4\"",
+            "shared = \"m * 4\"",
+            5,
+            "uses `m`, which is not a field, a tile constant or sm_count",
+        ),
+        ("shared = \"n * 4\"", "shared = \"factor\"", 5, "f32 fields"),
+        ("warps = 8", "n = 8", 2, "name `n` is already defined"),
+        (
+            "[\"32 * warps\"]",
+            "[\"32 * warps\", 8]",
+            3,
+            "2048 threads in a block, at most 1024",
+        ),
+        ("[\"32 * warps\"]", "[0]", 3, "the block is 0"),
+        (
+            "[\"32 * warps\"]",
+            "[1, 1, 1, 1]",
+            3,
+            "4 block dimensions, at most 3",
+        ),
+        ("[\"32 * warps\"]", "[]", 3, "block dimensions is 0"),
+        (
+            "tile = { warps = 16 }",
+            "tile = { wraps = 16 }",
+            7,
+            "tile constant `wraps` is not defined by the base rule",
+        ),
+        (
+            "tile = { warps = 16 }",
+            "tile = { warps = 64 }",
+            3,
+            "2048 threads in a block",
+        ),
+        (
+            "[arch.90]",
+            "[arch.sm_90]",
+            6,
+            "`arch.sm_90` is not an architecture number",
+        ),
+        (
+            "//@ [allow]",
+            "\n//@ [allow]",
+            11,
+            "one run of `//@ ` lines",
+        ),
+        ("//@ [allow]", "//@[allow]", 10, "followed by a space"),
+        (
+            "spills = \"measured\"",
+            "spils = \"measured\"",
+            11,
+            "unknown field `spils`",
+        ),
+    ];
+    for (old, new, line, part) in cases {
+        let kernels = Kernels::complete();
+        kernels.replace(CU, old, new);
+        let errors = kernels.load().expect_err(new);
+        let first = errors.0.first().unwrap();
+        assert_eq!(first.line, Some(line), "{new}: {errors}");
+        assert!(first.file.ends_with(CU), "{new}: {errors}");
+        assert_eq!(
+            first.kernel.as_deref(),
+            Some("demo_scale"),
+            "{new}: {errors}"
+        );
+        assert!(first.to_string().contains(part), "{new}: {errors}");
+    }
+}
+
+#[test]
+fn implementation_without_launch_block_is_named() {
+    let kernels = Kernels::complete();
+    kernels.write(CU, "int main() {}\n");
+    assert!(
+        kernels
+            .error()
+            .starts_with("demo/demo_scale.cu: kernel demo_scale: has no launch block")
+    );
+}
+
+#[test]
+fn entry_without_implementation_names_the_missing_file() {
+    let kernels = Kernels::complete();
+    kernels.remove(CU);
+    assert_eq!(
+        kernels.error(),
+        "catalog/demo.toml:1: kernel demo_scale: has no implementation: demo/demo_scale.cu does not exist (add it, or say why not in catalog/pending.toml)"
+    );
+}
+
+#[test]
+fn implementation_without_entry_is_named_with_a_suggestion() {
+    let kernels = Kernels::complete();
+    kernels.write("demo/demo_scales.cu", "");
+    assert_eq!(
+        kernels.error(),
+        "demo/demo_scales.cu: has no catalog entry: no kernel is named `demo_scales`, did you mean `demo_scale`?"
+    );
+}
+
+#[test]
+fn implementation_in_the_wrong_directory_is_told_where_it_belongs() {
+    let kernels = Kernels::complete();
+    kernels.write("other/demo_scale.cu", "");
+    assert_eq!(
+        kernels.error(),
+        "other/demo_scale.cu: kernel demo_scale: belongs at demo/demo_scale.cu"
+    );
+}
+
+#[test]
+fn directory_key_moves_the_implementations() {
+    let kernels = Kernels::complete();
+    kernels.write(TOML, &format!("directory = \"elsewhere\"\n{CONTRACT}"));
+    let errors = kernels.load().unwrap_err();
+    let wanted = kernels.root().join("elsewhere/demo_scale.cu");
+    assert_eq!(
+        errors.0[0].problem,
+        Problem::Misplaced {
+            wanted: wanted.clone()
+        }
+    );
+    assert_eq!(errors.0[1].problem, Problem::MissingCu { wanted });
+}
+
+#[test]
+fn pending_kernel_with_an_implementation_is_an_error() {
+    let kernels = Kernels::complete();
+    kernels.write(
+        "catalog/pending.toml",
+        "# why\n[pending]\ndemo_scale = \"later\"\n",
+    );
+    assert_eq!(
+        kernels.error(),
+        "catalog/pending.toml:3: kernel demo_scale: is listed as pending, but demo/demo_scale.cu exists"
+    );
+}
+
+#[test]
+fn pending_kernel_without_an_implementation_keeps_its_reason() {
+    let kernels = Kernels::complete();
+    kernels.remove(CU);
+    kernels.write(
+        "catalog/pending.toml",
+        "[pending]\ndemo_scale = \"later\"\n",
+    );
+    let catalog = kernels.load().unwrap();
+    assert_eq!(catalog.kernels[0].pending.as_deref(), Some("later"));
+    assert_eq!(catalog.implemented().count(), 0);
+}
+
+#[test]
+fn pending_kernel_without_entry_is_an_error() {
+    let kernels = Kernels::complete();
+    kernels.write("catalog/pending.toml", "[pending]\ndemo_scal = \"later\"\n");
+    assert!(
+        kernels
+            .error()
+            .starts_with("catalog/pending.toml:2: kernel demo_scal: is listed as pending, but no")
+    );
+}
+
+#[test]
+fn mistakes_in_several_places_are_reported_together() {
+    let kernels = Kernels::complete();
+    kernels.replace(CU, "shared = \"n * 4\"", "shared = \"m * o\"");
+    kernels.write("demo/unknown.cu", "");
+    let errors = kernels.load().unwrap_err();
+    assert_eq!(errors.0.len(), 3, "{errors}");
+}
+
+#[test]
+fn tolerant_load_warns_about_implementations_and_refuses_broken_contracts() {
+    let kernels = Kernels::complete();
+    kernels.replace(CU, "shared = \"n * 4\"", "shared = \"m\"");
+    let catalog = Catalog::load(kernels.root(), Tolerance::Partial).unwrap();
+    assert!(matches!(
+        catalog.warnings[0].problem,
+        Problem::UnknownName { .. }
+    ));
+    assert!(catalog.kernels[0].pending.is_some());
+
+    kernels.replace(TOML, "derived = false", "edges = 1");
+    assert!(Catalog::load(kernels.root(), Tolerance::Partial).is_err());
+}
+
+#[test]
+fn missing_catalog_is_an_error_and_not_an_empty_list() {
+    let error = Catalog::load(std::path::Path::new("/nonexistent"), Tolerance::Strict).unwrap_err();
+    assert!(error.to_string().contains("cannot be read"), "{error}");
+}

@@ -1,0 +1,6 @@
+// Generated from the catalog; do not edit.
+#include "zinc/platform.cuh"
+namespace {
+#include "demo/demo_scale.cu"
+}  // namespace
+ZINC_EMULATOR_ENTRY(demo_scale)

@@ -66,3 +66,20 @@ pub fn read_u32(buffer: &Buffer) -> Vec<u32> {
 pub fn read_f32(buffer: &Buffer) -> Vec<f32> {
     read_u32(buffer).into_iter().map(f32::from_bits).collect()
 }
+
+/// Emulators with every kind of schedule.
+pub fn all_orders() -> Vec<Emulator> {
+    let schedules = [
+        Schedule::Forward,
+        Schedule::Reverse,
+        Schedule::Seeded(1),
+        Schedule::Seeded(2),
+    ];
+    let emulator = |schedule| {
+        Emulator::new(Options {
+            schedule,
+            ..Options::default()
+        })
+    };
+    schedules.map(emulator).into()
+}

@@ -3,8 +3,12 @@
 /// Text of `src/shim_bindings.rs` for the header at `header`.
 pub fn generate(header: &str) -> Result<String, bindgen::BindgenError> {
     // A bare libclang has no headers of its own; those of the host compiler serve.
-    let include = std::process::Command::new("cc").arg("-print-file-name=include").output();
-    let include = include.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    let include = std::process::Command::new("cc")
+        .arg("-print-file-name=include")
+        .output();
+    let include = include
+        .ok()
+        .and_then(|output| String::from_utf8(output.stdout).ok());
     let bindings = bindgen::Builder::default()
         .header(header)
         .clang_args(include.iter().flat_map(|dir| ["-isystem", dir.trim()]))

@@ -1,0 +1,280 @@
+//! Device memory: whole buffers, and the slices of them that a dispatch binds.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use zinc_contract::Binding;
+
+use crate::device::Device;
+use crate::error::CudaError;
+use crate::ffi;
+
+/// Why a buffer was not made or not sliced.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BufferError {
+    /// The device has not enough free memory.
+    #[error("no device memory for {wanted} bytes: {free} of {total} bytes are free")]
+    OutOfMemory {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Free bytes when it failed.
+        free: u64,
+        /// All bytes of the device.
+        total: u64,
+    },
+    /// A range reaches past the end.
+    #[error("bytes {start}..{end} are outside a buffer of {bytes} bytes")]
+    Range {
+        /// First byte.
+        start: u64,
+        /// Byte after the last.
+        end: u64,
+        /// Bytes that there are.
+        bytes: u64,
+    },
+    /// Source and destination of a copy differ in length.
+    #[error("the destination has {found} bytes, wanted {wanted}")]
+    Length {
+        /// Bytes of the source.
+        wanted: u64,
+        /// Bytes of the destination.
+        found: u64,
+    },
+    /// The slice binds nothing.
+    #[error("the slice is unbound")]
+    Unbound,
+    /// The buffer lives in another context than the queue.
+    #[error("the buffer belongs to another device or context")]
+    WrongDevice,
+    /// A driver call failed.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+}
+
+#[derive(Debug)]
+struct Allocation {
+    device: Device,
+    address: u64,
+    bytes: u64,
+    owned: bool,
+    /// The command that last took a reference to this buffer, so that a command takes one and not one per dispatch.
+    holder: AtomicU64,
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if !self.owned {
+            return;
+        }
+        // SAFETY: the address came from zinc_memory_alloc, and commands that use it hold a reference.
+        let freed = ffi::call(|error| unsafe {
+            ffi::zinc_memory_free(self.device.raw(), self.address, error)
+        });
+        if let Err(error) = freed {
+            tracing::debug!(%error, "device memory not freed");
+        }
+    }
+}
+
+/// Device memory. Cheap to clone; freed when the last clone and the last pending command that uses it are gone.
+///
+/// The contents are undefined until written. Addresses are multiples of 256.
+#[derive(Debug, Clone)]
+pub struct Buffer(Arc<Allocation>);
+
+impl Device {
+    /// Allocates `bytes` bytes of device memory, contents undefined.
+    ///
+    /// # Errors
+    /// `OutOfMemory` with what is free, or another failure of the driver.
+    pub fn buffer(&self, bytes: u64) -> Result<Buffer, BufferError> {
+        let mut address = 0;
+        // The driver refuses an allocation of nothing.
+        let allocated = bytes.max(1);
+        // SAFETY: the context is open.
+        ffi::call(|error| unsafe {
+            ffi::zinc_memory_alloc(self.raw(), allocated, &mut address, error)
+        })
+        .map_err(|error| match self.memory() {
+            Ok((free, total)) if error.code == CudaError::OUT_OF_MEMORY => {
+                BufferError::OutOfMemory {
+                    wanted: bytes,
+                    free,
+                    total,
+                }
+            }
+            _ => error.into(),
+        })?;
+        Ok(Buffer::new(self, address, bytes, true))
+    }
+}
+
+impl Buffer {
+    fn new(device: &Device, address: u64, bytes: u64, owned: bool) -> Self {
+        Self(Arc::new(Allocation {
+            device: device.clone(),
+            address,
+            bytes,
+            owned,
+            holder: AtomicU64::new(0),
+        }))
+    }
+
+    /// A buffer around memory that someone else owns; dropping it frees nothing.
+    ///
+    /// # Safety
+    /// `address` is device memory of `device`'s context with at least `bytes` bytes. It stays allocated until every clone of
+    /// the buffer is gone and every command that was given one is done.
+    pub unsafe fn from_raw(device: &Device, address: u64, bytes: u64) -> Self {
+        Self::new(device, address, bytes, false)
+    }
+
+    /// Bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+
+    /// The device address (`CUdeviceptr`), for other CUDA clients.
+    pub fn address(&self) -> u64 {
+        self.0.address
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// All of it.
+    pub fn all(&self) -> BufferSlice<'_> {
+        BufferSlice {
+            buffer: Some(self),
+            address: self.0.address,
+            bytes: self.0.bytes,
+        }
+    }
+
+    /// The bytes in `range`.
+    ///
+    /// # Errors
+    /// `Range` where it reaches past the end or ends before it starts.
+    pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<BufferSlice<'_>, BufferError> {
+        self.all().slice(range)
+    }
+
+    /// Whether `command` is the first to ask since another command did: then it has to take a reference.
+    pub(crate) fn needs_holding(&self, command: u64) -> bool {
+        self.0.holder.load(Ordering::Relaxed) != command
+    }
+
+    /// Notes that `command` holds a reference.
+    pub(crate) fn set_holder(&self, command: u64) {
+        self.0.holder.store(command, Ordering::Relaxed);
+    }
+}
+
+/// A part of a buffer, bound to one parameter of a dispatch; or nothing, for an optional parameter.
+#[derive(Debug, Clone, Copy)]
+pub struct BufferSlice<'a> {
+    buffer: Option<&'a Buffer>,
+    address: u64,
+    bytes: u64,
+}
+
+impl<'a> BufferSlice<'a> {
+    /// Binds nothing: address 0 and 0 bytes.
+    pub const UNBOUND: BufferSlice<'static> = BufferSlice {
+        buffer: None,
+        address: 0,
+        bytes: 0,
+    };
+
+    /// Memory that no [`Buffer`] stands for. Commands take no reference to it.
+    ///
+    /// # Safety
+    /// `address` is device memory of the context of every queue that the slice is given to, with at least `bytes` bytes, and
+    /// it stays allocated until every command that was given the slice is done.
+    pub const unsafe fn from_raw(address: u64, bytes: u64) -> Self {
+        Self {
+            buffer: None,
+            address,
+            bytes,
+        }
+    }
+
+    /// Bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The device address of the first byte; 0 where unbound.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Whether it binds nothing.
+    pub fn is_unbound(&self) -> bool {
+        self.address == 0
+    }
+
+    /// The bytes in `range` of this slice.
+    ///
+    /// # Errors
+    /// `Range` where it reaches past the end or ends before it starts.
+    pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self, BufferError> {
+        let start = match range.start_bound() {
+            Bound::Included(&start) => start,
+            Bound::Excluded(&before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&last) => last.saturating_add(1),
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => self.bytes,
+        };
+        if start > end || end > self.bytes {
+            let bytes = self.bytes;
+            return Err(BufferError::Range { start, end, bytes });
+        }
+        Ok(Self {
+            buffer: self.buffer,
+            address: self.address + start,
+            bytes: end - start,
+        })
+    }
+
+    pub(crate) fn buffer(&self) -> Option<&'a Buffer> {
+        self.buffer
+    }
+
+    pub(crate) fn binding(&self) -> Binding {
+        Binding {
+            address: self.address,
+            bytes: self.bytes,
+        }
+    }
+
+    /// Whether the slice may be used in `device`'s context. Raw memory is vouched for by who made the slice.
+    #[inline]
+    pub(crate) fn belongs_to(&self, device: &Device) -> bool {
+        self.buffer
+            .is_none_or(|buffer| buffer.device().same_context(device))
+    }
+
+    pub(crate) fn bound_to(&self, device: &Device) -> Result<(), BufferError> {
+        if self.is_unbound() {
+            return Err(BufferError::Unbound);
+        }
+        if !self.belongs_to(device) {
+            return Err(BufferError::WrongDevice);
+        }
+        Ok(())
+    }
+}
+
+impl<'a> From<&'a Buffer> for BufferSlice<'a> {
+    fn from(buffer: &'a Buffer) -> Self {
+        buffer.all()
+    }
+}

@@ -1,0 +1,301 @@
+//! One dispatch: checks it against the contract and the device, and packs its arguments.
+
+use std::ffi::c_void;
+
+use cubin_format::Target;
+use zinc_contract::{Binding, ContractError, Geometry, Kernel, MAX_WORDS};
+
+use crate::buffer::BufferSlice;
+use crate::device::Device;
+use crate::error::CudaError;
+use crate::ffi;
+use crate::library::{Entry, Library, LibraryError, MAX_BUFFERS, Refused};
+
+/// Why a dispatch was refused or failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DispatchError {
+    /// Words or buffers break the contract.
+    #[error(transparent)]
+    Contract(#[from] ContractError),
+    /// The kernel can't be used on this device.
+    #[error(transparent)]
+    Library(Box<LibraryError>),
+    /// A buffer lives in another context than the queue.
+    #[error("kernel {kernel}: buffer {buffer} belongs to another device or context")]
+    WrongDevice {
+        /// The kernel.
+        kernel: &'static str,
+        /// The buffer's name in the contract.
+        buffer: &'static str,
+    },
+    /// The command list was recorded with other loaded kernels than the queue's.
+    #[error("the command list was recorded with another library than the queue's")]
+    WrongLibrary,
+    /// The compiled code can't run with so many threads in a block.
+    #[error("kernel {kernel} ({target}): block of {found} threads, at most {most} are possible")]
+    Threads {
+        /// The kernel.
+        kernel: &'static str,
+        /// The image.
+        target: Target,
+        /// The most threads of a block.
+        most: u32,
+        /// What the launch rule asks for.
+        found: u32,
+    },
+    /// The device has not so much shared memory for a block.
+    #[error(
+        "kernel {kernel} ({target}): {found} bytes of dynamic shared memory, at most {most} are possible"
+    )]
+    SharedMemory {
+        /// The kernel.
+        kernel: &'static str,
+        /// The image.
+        target: Target,
+        /// The most bytes.
+        most: u32,
+        /// What the launch rule asks for.
+        found: u32,
+    },
+    /// The driver refused the launch, or earlier asynchronous work failed.
+    #[error("kernel {kernel} ({target}), dispatch {index} of its list: {source}")]
+    Launch {
+        /// The kernel.
+        kernel: &'static str,
+        /// The image.
+        target: Target,
+        /// Position in the command list; 0 for a single dispatch.
+        index: u32,
+        /// What the driver said.
+        source: CudaError,
+    },
+}
+
+impl From<LibraryError> for DispatchError {
+    fn from(error: LibraryError) -> Self {
+        Self::Library(Box::new(error))
+    }
+}
+
+/// A dispatch that passed every check.
+pub(crate) struct Checked<'a> {
+    pub(crate) entry: &'a Entry,
+    /// `None`: there is nothing to do.
+    pub(crate) geometry: Option<Geometry>,
+}
+
+/// Checks words and buffers against the contract, and the geometry against device and compiled code.
+#[inline]
+pub(crate) fn check<'a>(
+    library: &'a Library,
+    kernel: &'static Kernel,
+    words: &[u32],
+    buffers: &[BufferSlice<'_>],
+) -> Result<Checked<'a>, DispatchError> {
+    let mut bindings = [Binding::UNBOUND; MAX_BUFFERS];
+    for (at, (binding, buffer)) in bindings.iter_mut().zip(buffers).enumerate() {
+        if !buffer.belongs_to(library.device()) {
+            return Err(wrong_device(kernel, at));
+        }
+        *binding = buffer.binding();
+    }
+    let bindings = bindings
+        .get(..buffers.len())
+        .ok_or_else(|| buffer_count(kernel, buffers.len()))?;
+    check_bindings(library, kernel, words, bindings)
+}
+
+/// As [`check`], for bindings that were taken from slices before.
+#[inline]
+pub(crate) fn check_bindings<'a>(
+    library: &'a Library,
+    kernel: &'static Kernel,
+    words: &[u32],
+    bindings: &[Binding],
+) -> Result<Checked<'a>, DispatchError> {
+    kernel.check(words, bindings)?;
+    let entry = library.entry(kernel)?;
+    let geometry = kernel.geometry(entry.arch(), library.device().info().sm_count, words)?;
+    if let Some(geometry) = &geometry {
+        entry
+            .admit(geometry)
+            .map_err(|refused| refusal(kernel, entry, refused))?;
+    }
+    Ok(Checked { entry, geometry })
+}
+
+#[cold]
+fn wrong_device(kernel: &'static Kernel, at: usize) -> DispatchError {
+    DispatchError::WrongDevice {
+        kernel: kernel.name,
+        buffer: kernel.buffers.get(at).map_or("", |buffer| buffer.name),
+    }
+}
+
+#[cold]
+fn buffer_count(kernel: &'static Kernel, found: usize) -> ContractError {
+    ContractError::BufferCount {
+        kernel: kernel.name,
+        wanted: kernel.buffers.len(),
+        found,
+    }
+}
+
+#[cold]
+pub(crate) fn refusal(kernel: &'static Kernel, entry: &Entry, refused: Refused) -> DispatchError {
+    let (kernel, target) = (kernel.name, entry.info.target);
+    match refused {
+        Refused::Threads { most, found } => DispatchError::Threads {
+            kernel,
+            target,
+            most,
+            found,
+        },
+        Refused::Shared { most, found } => DispatchError::SharedMemory {
+            kernel,
+            target,
+            most,
+            found,
+        },
+        Refused::Cuda(source) => DispatchError::Launch {
+            kernel,
+            target,
+            index: 0,
+            source,
+        },
+    }
+}
+
+/// Arguments of one launch as the shim takes them: an address per buffer, then the words.
+#[derive(Debug)]
+pub(crate) struct Arguments {
+    packed: [u64; MAX_BUFFERS + MAX_WORDS / 2],
+    pointers: usize,
+    words: usize,
+}
+
+impl Arguments {
+    /// Packs addresses and words; what exceeds the limits of the catalog is left out.
+    #[inline]
+    pub(crate) fn pack(addresses: impl ExactSizeIterator<Item = u64>, words: &[u32]) -> Self {
+        let pointers = addresses.len().min(MAX_BUFFERS);
+        let words = &words[..words.len().min(MAX_WORDS)];
+        let mut packed = [0; MAX_BUFFERS + MAX_WORDS / 2];
+        for (slot, address) in packed.iter_mut().zip(addresses.take(pointers)) {
+            *slot = address;
+        }
+        // SAFETY: MAX_WORDS words fit behind MAX_BUFFERS addresses, and both are plain integers.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                words.as_ptr(),
+                packed.as_mut_ptr().add(pointers).cast::<u32>(),
+                words.len(),
+            );
+        }
+        Self {
+            packed,
+            pointers,
+            words: words.len(),
+        }
+    }
+
+    /// The record of a launch; it borrows the arguments by a raw pointer.
+    #[inline]
+    pub(crate) fn launch(&self, entry: &Entry, geometry: &Geometry) -> ffi::zinc_launch {
+        ffi::zinc_launch {
+            entry: entry.raw.as_ptr(),
+            arguments: self.packed.as_ptr().cast::<c_void>(),
+            pointer_count: self.pointers as u32,
+            push_bytes: 4 * self.words as u32,
+            grid: geometry.grid,
+            block: geometry.block,
+            shared_bytes: geometry.shared_bytes,
+        }
+    }
+}
+
+/// A dispatch that was recorded: what is needed to check and pack it again with other words.
+#[derive(Debug, Clone)]
+pub(crate) struct Recorded {
+    pub(crate) kernel: &'static Kernel,
+    pub(crate) bindings: Box<[Binding]>,
+    pub(crate) words: Box<[u32]>,
+    /// `None`: there is nothing to do with these words.
+    pub(crate) geometry: Option<Geometry>,
+}
+
+impl Recorded {
+    pub(crate) fn new(
+        kernel: &'static Kernel,
+        geometry: Option<Geometry>,
+        words: &[u32],
+        buffers: &[BufferSlice<'_>],
+    ) -> Self {
+        Self {
+            kernel,
+            bindings: buffers.iter().map(BufferSlice::binding).collect(),
+            words: words.into(),
+            geometry,
+        }
+    }
+
+    pub(crate) fn arguments(&self, words: &[u32]) -> Arguments {
+        Arguments::pack(self.bindings.iter().map(|binding| binding.address), words)
+    }
+}
+
+/// What stands in a graph for a dispatch that has nothing to do: it is disabled before the graph can run.
+pub(crate) const PLACEHOLDER: Geometry = Geometry {
+    grid: [1; 3],
+    block: [1; 3],
+    shared_bytes: 0,
+};
+
+/// Submits launches on a stream in order; on failure the index is that of the launch that failed.
+pub(crate) fn submit(
+    device: &Device,
+    stream: *mut ffi::zinc_stream,
+    launches: &[ffi::zinc_launch],
+) -> Result<(), CudaError> {
+    // SAFETY: context and stream are open; entries are held by the library and arguments by the caller's borrow.
+    ffi::call(|error| unsafe {
+        ffi::zinc_submit(
+            device.raw(),
+            stream,
+            launches.as_ptr(),
+            launches.len() as u32,
+            error,
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_hold_addresses_then_words_without_a_gap() {
+        let arguments = Arguments::pack([0x1100, 0x2200].into_iter(), &[7, 8, 9]);
+        assert_eq!(arguments.packed[..2], [0x1100, 0x2200]);
+        let words: Vec<u8> = arguments.packed[2..]
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
+        let wanted: Vec<u8> = [7u32, 8, 9]
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
+        assert_eq!(words[..12], wanted[..]);
+    }
+
+    #[test]
+    fn arguments_beyond_the_limits_are_cut_and_stay_in_bounds() {
+        let arguments = Arguments::pack([1; 40].into_iter(), &[2; 80]);
+        assert_eq!(
+            (arguments.pointers, arguments.words),
+            (MAX_BUFFERS, MAX_WORDS)
+        );
+        assert_eq!(*arguments.packed.last().unwrap(), 2 << 32 | 2);
+    }
+}

@@ -93,11 +93,15 @@ pub enum UnitError {
 }
 
 fn lines<E: std::error::Error>(errors: &[E]) -> String {
-    errors.iter().map(chain).collect::<Vec<_>>().join("\n")
+    errors
+        .iter()
+        .map(|error| chain(error))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// An error and its sources on one line.
-pub fn chain(error: &impl std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

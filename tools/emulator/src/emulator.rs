@@ -254,12 +254,12 @@ impl Emulator {
                 shared_poison,
                 ..self.options
             });
-            let mut copies = HashMap::new();
-            for (id, (_, whole)) in &allocations {
-                copies.insert(*id, emulator.upload(&whole.read())?);
+            let mut copies = Vec::with_capacity(allocations.len());
+            for allocation in &allocations {
+                copies.push(emulator.upload(&allocation.whole.read())?);
             }
-            let moved = |buffer: &Buffer| match id_of(buffer).and_then(|id| copies.get(&id)) {
-                Some(copy) => buffer.moved_to(copy),
+            let moved = |buffer: &Buffer| match allocations.iter().position(|a| a.holds(buffer)) {
+                Some(index) => buffer.moved_to(&copies[index]),
                 None => buffer.clone(),
             };
             let stats = dispatch(&emulator, &Vec::from_iter(buffers.iter().map(moved)))?;
@@ -267,26 +267,24 @@ impl Emulator {
         };
         let (stats, first) = run(Schedule::Forward, 0xff)?;
         let (_, second) = run(Schedule::Reverse, 0x7f)?;
-        for (id, (index, whole)) in &allocations {
-            let (first, second) = (first[id].read(), second[id].read());
+        for (allocation, copies) in allocations.iter().zip(first.iter().zip(&second)) {
+            let (first, second) = (copies.0.read(), copies.1.read());
             if let Some(offset) = first_difference(&first, &second) {
                 return Err(EmulatorError::NotDeterministic {
                     kernel: kernel.to_owned(),
-                    buffer: buffer_name(*index),
+                    buffer: buffer_name(allocation.index),
                     offset: offset as u64,
                     first: first[offset],
                     second: second[offset],
                 });
             }
             let mut bindings = buffers.iter().zip(written);
-            let may_change =
-                bindings.any(|(buffer, &written)| written && id_of(buffer) == Some(*id));
-            if may_change {
-                whole.write(&first)?;
-            } else if let Some(offset) = first_difference(&first, &whole.read()) {
+            if bindings.any(|(buffer, &written)| written && allocation.holds(buffer)) {
+                allocation.whole.write(&first)?;
+            } else if let Some(offset) = first_difference(&first, &allocation.whole.read()) {
                 return Err(EmulatorError::ReadOnlyChanged {
                     kernel: kernel.to_owned(),
-                    buffer: buffer_name(*index),
+                    buffer: buffer_name(allocation.index),
                     offset: offset as u64,
                 });
             }
@@ -327,17 +325,11 @@ impl Emulator {
         }
         let allocations = allocations(call.buffers);
         let mut uses = Vec::with_capacity(allocations.len());
-        for (id, (_, whole)) in &allocations {
+        for allocation in &allocations {
             let writes = call.buffers.iter().enumerate().any(|(index, buffer)| {
-                id_of(buffer) == Some(*id)
-                    && call
-                        .access
-                        .get(index)
-                        .is_none_or(|access: &Access| access.writes())
+                allocation.holds(buffer) && call.access.get(index).is_none_or(|a| a.writes())
             });
-            if let Some(memory) = whole.memory() {
-                uses.push(memory.use_for(writes)?);
-            }
+            uses.push(allocation.memory.use_for(writes)?);
         }
         let pointers = Vec::from_iter(
             call.buffers
@@ -358,10 +350,7 @@ impl Emulator {
         let start = Instant::now();
         let counts = self.run_blocks(&launch);
         let elapsed = start.elapsed();
-        for (index, whole) in allocations.values() {
-            let Some(memory) = whole.memory() else {
-                continue;
-            };
+        for Allocation { index, memory, .. } in &allocations {
             if let Some(offset) = memory.overrun() {
                 return Err(EmulatorError::Overrun {
                     kernel: call.name.to_owned(),
@@ -424,17 +413,33 @@ struct Call<'a> {
     buffer_name: &'a dyn Fn(usize) -> Option<&'static str>,
 }
 
-/// What distinguishes the allocation of a buffer; `None` if it is unbound.
-fn id_of(buffer: &Buffer) -> Option<*const Memory> {
-    buffer.memory().map(Arc::as_ptr)
+/// One of the allocations that a dispatch uses.
+struct Allocation {
+    /// The first binding of it.
+    index: usize,
+    memory: Arc<Memory>,
+    whole: Buffer,
 }
 
-/// Every allocation among the buffers, with the first binding of it.
-fn allocations(buffers: &[Buffer]) -> HashMap<*const Memory, (usize, Buffer)> {
-    let mut found = HashMap::new();
+impl Allocation {
+    fn holds(&self, buffer: &Buffer) -> bool {
+        buffer
+            .memory()
+            .is_some_and(|memory| Arc::ptr_eq(memory, &self.memory))
+    }
+}
+
+/// The distinct allocations among the buffers, in the order of their first bindings.
+fn allocations(buffers: &[Buffer]) -> Vec<Allocation> {
+    let mut found: Vec<Allocation> = Vec::new();
     for (index, buffer) in buffers.iter().enumerate() {
-        if let Some(id) = id_of(buffer) {
-            found.entry(id).or_insert_with(|| (index, buffer.whole()));
+        let known = found.iter().any(|allocation| allocation.holds(buffer));
+        if let (false, Some(memory)) = (known, buffer.memory()) {
+            found.push(Allocation {
+                index,
+                memory: memory.clone(),
+                whole: buffer.whole(),
+            });
         }
     }
     found

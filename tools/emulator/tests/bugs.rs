@@ -10,8 +10,14 @@ test_kernels! {
     bug_divergent_barrier bug_barrier_after_exit bug_different_masks bug_different_operations bug_not_in_mask
     bug_warp_after_exit bug_warp_and_barrier bug_shuffle_width bug_global_overrun bug_static_shared_overrun
     bug_dynamic_shared_overrun bug_too_much_shared bug_trap bug_race bug_uninitialised bug_block_race
-    bug_missing_lane test_speed
+    bug_missing_lane bug_global_read test_speed
 }
+
+/// With sanitizers, the first access outside ends the process before any check of ours.
+const SANITIZED: bool = match option_env!("ZINC_EMULATOR_SANITIZE") {
+    Some(list) => !list.is_empty(),
+    None => false,
+};
 
 /// The error of one block of 64 threads.
 fn error_of(emulator: &Emulator, kernel: Kernel, word: u32) -> EmulatorError {
@@ -127,8 +133,7 @@ fn traps_name_thread_and_line() {
 
 #[test]
 fn global_overruns_name_buffer_and_offset() {
-    let sanitized = option_env!("ZINC_EMULATOR_SANITIZE").is_some_and(|list| !list.is_empty());
-    if sanitized {
+    if SANITIZED {
         return;
     }
     for at in [-4096, -1, 5, 4100] {
@@ -171,8 +176,7 @@ fn global_overruns_name_buffer_and_offset() {
 
 #[test]
 fn shared_overruns_name_array_and_block() {
-    let sanitized = option_env!("ZINC_EMULATOR_SANITIZE").is_some_and(|list| !list.is_empty());
-    if sanitized {
+    if SANITIZED {
         return;
     }
     let emulator = emulator();
@@ -270,4 +274,59 @@ fn emulator_still_works_after_a_failed_block() {
             launch(&emulator, test_speed(), grid(4, 256), &[0], &[out]).unwrap();
         }
     }
+}
+
+#[test]
+fn sanitizer_finds_reads_and_writes_outside_buffers_and_shared_arrays() {
+    if !SANITIZED {
+        return;
+    }
+    for child in ["reads_outside", "writes_outside", "writes_outside_shared"] {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "--nocapture", child])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{child} ended well");
+        assert!(
+            text.contains("use-after-poison") && text.contains("bugs.cu"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "ends the process in a build with sanitizers, and is only run by the test above"]
+fn reads_outside() {
+    let emulator = emulator();
+    let buffers = [emulator.alloc(5), emulator.alloc(1)];
+    launch(&emulator, bug_global_read(), grid(1, 1), &[5], &buffers).unwrap();
+}
+
+#[test]
+#[ignore = "ends the process in a build with sanitizers, and is only run by the test above"]
+fn writes_outside() {
+    let emulator = emulator();
+    let out = emulator.alloc(5);
+    let _ = launch(
+        &emulator,
+        bug_global_overrun(),
+        grid(1, 1),
+        &[u32::MAX],
+        &[out],
+    );
+}
+
+#[test]
+#[ignore = "ends the process in a build with sanitizers, and is only run by the test above"]
+fn writes_outside_shared() {
+    let emulator = emulator();
+    let out = emulator.alloc(256);
+    let _ = launch(
+        &emulator,
+        bug_static_shared_overrun(),
+        grid(3, 64),
+        &[9],
+        &[out],
+    );
 }

@@ -229,7 +229,7 @@ fn integer_intrinsics() {
     let mut triples = vec![
         [0, 0, 0],
         [u32::MAX, u32::MAX, 33],
-        [0x8000_0000, 1, 32],
+        [0x8000_0001, 1, 32],
         [0x7f80_ff01, 0x8081_7f02, 0x1234_5678],
         [0xffff_ffff, 0x8080_8080, 0xfedc],
         [0x0080_0000, 0x00ff_ffff, 31],

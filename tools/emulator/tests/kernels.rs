@@ -195,9 +195,9 @@ fn speed_of_rendezvous() {
     println!(
         "512 blocks of 256 threads, 6 rendezvous each: {best:?} on one core, {each:.1} ns a resumption"
     );
-    // Ten times what it takes on a slow machine: a loss of the fast path would show.
+    // A hundred times what it takes on an idle machine, which may be busy.
     assert!(
-        cfg!(debug_assertions) || best < Duration::from_millis(1000),
+        cfg!(debug_assertions) || best < Duration::from_secs(3),
         "{best:?}"
     );
 }

@@ -5,7 +5,7 @@ use crate::error::{ContractError, Reason, Values};
 use crate::kernel::{Buffer, Kernel};
 
 /// Most buffers that a kernel binds.
-const MAX_BUFFERS: usize = 16;
+pub const MAX_BUFFERS: usize = 16;
 
 /// One bound buffer, or a part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

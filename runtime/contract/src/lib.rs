@@ -24,7 +24,7 @@ pub mod launch;
 mod words;
 
 pub use arithmetic::EvalError;
-pub use check::Binding;
+pub use check::{Binding, MAX_BUFFERS};
 pub use dispatch::Dispatch;
 pub use error::{ContractError, Reason, Value, Values};
 pub use geometry::{Extents, Geometry};

@@ -1,7 +1,7 @@
 //! Rules for names: what is a usable identifier, and which known name an unknown one resembles.
 
 /// Words that C++17 or Rust 2024 reserves and that match our identifier pattern, plus the names with a fixed meaning
-/// in expressions. Field names become members in both languages.
+/// in expressions and the arguments of launch functions. Field names become members in both languages.
 const RESERVED: &[&str] = &[
     "abstract",
     "alignas",
@@ -18,6 +18,7 @@ const RESERVED: &[&str] = &[
     "bool",
     "box",
     "break",
+    "buffers",
     "case",
     "catch",
     "ceil_div",
@@ -76,6 +77,8 @@ const RESERVED: &[&str] = &[
     "protected",
     "pub",
     "public",
+    "push",
+    "queue",
     "ref",
     "register",
     "return",

@@ -1,0 +1,60 @@
+//! The table of references: one module per family, one entry per kernel.
+
+mod attention;
+mod dmmv;
+mod dmmv_moe;
+mod elementwise;
+mod kv;
+mod moe;
+mod norm_act;
+mod rope;
+mod ssm;
+mod utility;
+
+use crate::case::{Cases, Draft};
+use crate::{Call, Expected, OracleError};
+
+/// What the oracle knows about one kernel.
+pub(crate) struct Entry {
+    /// kernel name
+    pub(crate) name: &'static str,
+    /// the wanted results of a checked call
+    pub(crate) reference: fn(&Call) -> Result<Vec<Expected>, OracleError>,
+    /// adds the verification cases
+    pub(crate) cases: fn(&mut Cases),
+    /// completes a draft with a small random shape
+    pub(crate) random: fn(&mut Draft),
+}
+
+/// All families.
+const FAMILIES: [&[Entry]; 10] = [
+    attention::ENTRIES,
+    dmmv::ENTRIES,
+    dmmv_moe::ENTRIES,
+    elementwise::ENTRIES,
+    kv::ENTRIES,
+    moe::ENTRIES,
+    norm_act::ENTRIES,
+    rope::ENTRIES,
+    ssm::ENTRIES,
+    utility::ENTRIES,
+];
+
+/// Names of the kernels that have a reference, cases and random shapes.
+pub fn kernels() -> impl Iterator<Item = &'static str> {
+    FAMILIES.into_iter().flatten().map(|e| e.name)
+}
+
+/// True if the oracle knows the kernel.
+pub fn has_reference(name: &str) -> bool {
+    kernels().any(|k| k == name)
+}
+
+/// The entry of a kernel.
+pub(crate) fn entry(name: &str) -> Result<&'static Entry, OracleError> {
+    let mut all = FAMILIES.into_iter().flatten();
+    all.find(|e| e.name == name)
+        .ok_or_else(|| OracleError::NoReference {
+            kernel: name.to_owned(),
+        })
+}

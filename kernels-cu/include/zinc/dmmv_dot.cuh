@@ -19,10 +19,13 @@ ZINC_DEVICE void add_stretch(float (&sum)[rows][Tile::vectors], const uint8_t* c
     for (unsigned r = 0; r < rows; ++r) {
       weights[r] = Format::template load<wide>(row[r] + unit / block_units * Format::block_bytes, unit % block_units);
     }
-    // Quants first, the scale once per run: the inner loop is one multiply-add per weight and vector.
-    float products[2][rows][Tile::vectors] = {};
+    decltype(weights[0].scales()) factors[rows];
+#pragma unroll
+    for (unsigned r = 0; r < rows; ++r) factors[r] = weights[r].scales();
 #pragma unroll
     for (unsigned run = 0; run < 2; ++run) {
+      // Quants first, the scale once per run: the inner loop is one multiply-add per weight and vector.
+      float products[rows][Tile::vectors] = {};
 #pragma unroll
       for (unsigned i = 0; i < run_words; ++i) {
         float4 x[Tile::vectors];
@@ -35,7 +38,7 @@ ZINC_DEVICE void add_stretch(float (&sum)[rows][Tile::vectors], const uint8_t* c
                               Format::Quants::to_float(word, 2), Format::Quants::to_float(word, 3)};
 #pragma unroll
           for (unsigned v = 0; v < Tile::vectors; ++v) {
-            float& p = products[run][r][v];
+            float& p = products[r][v];
             p = fmaf(q[0], x[v].x, p);
             p = fmaf(q[1], x[v].y, p);
             p = fmaf(q[2], x[v].z, p);
@@ -43,17 +46,13 @@ ZINC_DEVICE void add_stretch(float (&sum)[rows][Tile::vectors], const uint8_t* c
           }
         }
       }
-    }
 #pragma unroll
-    for (unsigned r = 0; r < rows; ++r) {
-      const auto factors = weights[r].scales();
+      for (unsigned r = 0; r < rows; ++r) {
 #pragma unroll
-      for (unsigned v = 0; v < Tile::vectors; ++v) {
-#pragma unroll
-        for (unsigned run = 0; run < 2; ++run) {
-          sum[r][v] = fmaf(factors.scale[run], products[run][r][v], sum[r][v]);
+        for (unsigned v = 0; v < Tile::vectors; ++v) {
+          sum[r][v] = fmaf(factors[r].scale[run], products[r][v], sum[r][v]);
           if constexpr (Format::has_minimum) {
-            sum[r][v] = fmaf(-factors.minimum[run], tile.sums[v][run][unit], sum[r][v]);
+            sum[r][v] = fmaf(-factors[r].minimum[run], tile.sums[v][run][unit], sum[r][v]);
           }
         }
       }

@@ -12,6 +12,8 @@ struct KScales {
   float scale[2];
   float minimum[2];
 
+  KScales() = default;
+
   ZINC_DEVICE KScales(const uint32_t (&head)[4], unsigned pair) {
     const float d = half_to_float(static_cast<uint16_t>(head[0]));
     const float dmin = half_to_float(static_cast<uint16_t>(head[0] >> 16));

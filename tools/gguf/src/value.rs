@@ -168,6 +168,27 @@ impl<'a> Value<'a> {
     }
 }
 
+/// Strings are quoted, with what is not UTF-8 replaced; of an array only type and length are shown.
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::U8(value) => value.fmt(f),
+            Self::I8(value) => value.fmt(f),
+            Self::U16(value) => value.fmt(f),
+            Self::I16(value) => value.fmt(f),
+            Self::U32(value) => value.fmt(f),
+            Self::I32(value) => value.fmt(f),
+            Self::F32(value) => value.fmt(f),
+            Self::Bool(value) => value.fmt(f),
+            Self::String(bytes) => write!(f, "{:?}", String::from_utf8_lossy(bytes)),
+            Self::Array(array) => write!(f, "{array:?}"),
+            Self::U64(value) => value.fmt(f),
+            Self::I64(value) => value.fmt(f),
+            Self::F64(value) => value.fmt(f),
+        }
+    }
+}
+
 /// An array in the metadata; its items are read from the file as they are asked for.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Array<'a> {

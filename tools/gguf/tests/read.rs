@@ -96,6 +96,9 @@ fn check_sample(file: &Gguf, version: u32) {
         assert_eq!(file.value(key), Some(value));
     }
     assert_eq!(file.metadata().count(), 15);
+    let shown =
+        ["f32", "general.architecture", "strings"].map(|key| file.value(key).unwrap().to_string());
+    assert_eq!(shown, ["1.5", "\"llama\"", "[string; 3]"]);
     let strings = file.value("strings").unwrap().as_array().unwrap();
     assert_eq!((strings.kind(), strings.len()), (ValueType::String, 3));
     assert_eq!(

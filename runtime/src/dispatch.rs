@@ -59,7 +59,7 @@ pub enum DispatchError {
         found: u32,
     },
     /// The driver refused the launch, or earlier asynchronous work failed.
-    #[error("kernel {kernel} ({target}), dispatch {index} of its list: {source}")]
+    #[error("kernel {kernel} ({target}), dispatch {index} of its list, failed")]
     Launch {
         /// The kernel.
         kernel: &'static str,

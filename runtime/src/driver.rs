@@ -137,7 +137,7 @@ pub enum DriverError {
         search: Search,
     },
     /// A driver was found, but it did not start.
-    #[error("the NVIDIA driver {} did not start: {source}", path.display())]
+    #[error("the NVIDIA driver {} did not start", path.display())]
     NotStarted {
         /// The library.
         path: PathBuf,

@@ -33,7 +33,7 @@ pub enum LibraryError {
         kernel: &'static str,
     },
     /// The driver refused the image or its entry.
-    #[error("kernel {kernel} ({target}) can't be loaded: {source}")]
+    #[error("kernel {kernel} ({target}) can't be loaded")]
     Load {
         /// The kernel.
         kernel: &'static str,

@@ -130,7 +130,7 @@ impl Holds {
     }
 
     /// Lets go of everything, for the next command.
-    fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.held.clear();
         self.identity = next_identity();
     }
@@ -599,6 +599,9 @@ impl Queue {
     /// An unbound or foreign slice, or a failure of the driver.
     pub fn fill(&self, to: BufferSlice<'_>, value: u8) -> Result<(), QueueError> {
         to.bound_to(self.device())?;
+        if to.bytes() == 0 {
+            return Ok(());
+        }
         self.state.borrow_mut().hold(&[to]);
         // SAFETY: context and stream are open, and the buffer is held until the command is done.
         ffi::call(|error| unsafe {
@@ -622,6 +625,9 @@ impl Queue {
         to.bound_to(self.device())?;
         from.bound_to(self.device())?;
         same_length(from.bytes(), to.bytes())?;
+        if to.bytes() == 0 {
+            return Ok(());
+        }
         self.state.borrow_mut().hold(&[to, from]);
         // SAFETY: context and stream are open, and the buffers are held until the command is done.
         ffi::call(|error| unsafe {

@@ -8,10 +8,11 @@ use std::ptr::NonNull;
 
 use memmap2::{Mmap, UncheckedAdvice};
 
-use crate::buffer::{Buffer, BufferError, BufferSlice};
+use crate::buffer::{BufferError, BufferSlice};
 use crate::device::Device;
 use crate::error::CudaError;
 use crate::ffi;
+use crate::queue::Holds;
 use crate::stream::{Event, Stream};
 
 /// Where one small upload starts behind another in a slot: what the copy engines like.
@@ -47,7 +48,7 @@ pub enum TransferError {
     #[error(transparent)]
     Cuda(#[from] CudaError),
     /// The file or reader failed, or ended early.
-    #[error("{done} of {wanted} bytes were read: {source}")]
+    #[error("only {done} of {wanted} bytes were read")]
     Read {
         /// Bytes asked for.
         wanted: u64,
@@ -310,7 +311,7 @@ impl Drop for Staging {
 pub struct Uploader {
     staging: Staging,
     stream: Stream,
-    held: Vec<Buffer>,
+    holds: Holds,
 }
 
 impl Uploader {
@@ -330,7 +331,7 @@ impl Uploader {
         Ok(Self {
             staging: Staging::new(device, options)?,
             stream: Stream::new(device)?,
-            held: Vec::new(),
+            holds: Holds::new(),
         })
     }
 
@@ -460,7 +461,7 @@ impl Uploader {
     /// A failure of the driver.
     pub fn finish(&mut self) -> Result<(), CudaError> {
         self.stream.synchronize()?;
-        self.held.clear();
+        self.holds.clear();
         Ok(())
     }
 
@@ -472,14 +473,7 @@ impl Uploader {
                 found,
             });
         }
-        if let Some(buffer) = slice.buffer()
-            && !self
-                .held
-                .last()
-                .is_some_and(|held| held.address() == buffer.address())
-        {
-            self.held.push(buffer.clone());
-        }
+        self.holds.hold_slices(&[slice]);
         Ok(())
     }
 }

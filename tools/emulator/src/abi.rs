@@ -114,11 +114,8 @@ mod tests {
         ];
         for (which, size) in (0..).zip(mine) {
             // SAFETY: the function only reads its argument.
-            assert_eq!(
-                unsafe { zinc_emulator_layout(which) },
-                size as u64,
-                "layout {which}"
-            );
+            let theirs = unsafe { zinc_emulator_layout(which) };
+            assert_eq!(theirs, size as u64, "layout {which}");
         }
     }
 }

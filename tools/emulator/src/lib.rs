@@ -30,8 +30,8 @@
 //!
 //! # Sanitizers
 //! With `ZINC_EMULATOR_SANITIZE=address,undefined` in the environment of the build, kernels are instrumented, and the
-//! memory around buffers and shared arrays is off limits: the first access outside ends the process with the source
-//! line. It needs GCC, whose sanitizer libraries are linked dynamically, and
+//! memory around buffers and shared arrays is off limits: the first access outside ends the process with a message that
+//! names the kernel. It needs GCC, whose sanitizer libraries are linked dynamically, and
 //! `ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0` where the program runs.
 
 mod abi;

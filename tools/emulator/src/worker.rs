@@ -322,8 +322,11 @@ impl Worker {
             }
             (*context).warp = self.threads.as_mut_ptr().add(warp * WARP);
         }
-        // SAFETY: as above.
-        while unsafe { (*context).next < (*context).queued } {
+        loop {
+            // SAFETY: as above; coroutines take threads from the queue while they run.
+            if unsafe { (*context).next == (*context).queued } {
+                break;
+            }
             let slot = match self.idle.pop() {
                 Some(slot) => slot,
                 None => self.add_fiber(launch)?,

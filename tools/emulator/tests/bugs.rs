@@ -1,6 +1,10 @@
 //! Kernels with planted bugs, and the errors that must name them.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
+
+use std::slice;
 
 use common::{Kernel, all_orders, emulator, grid, launch, read_u32, test_kernels};
 use zinc_contract::Geometry;
@@ -146,7 +150,7 @@ fn global_overruns_name_buffer_and_offset() {
                 bug_global_overrun(),
                 grid(1, 1),
                 &[word],
-                &[buffer.clone()],
+                slice::from_ref(buffer),
             )
         };
         let error = run(&out).unwrap_err();
@@ -168,7 +172,7 @@ fn global_overruns_name_buffer_and_offset() {
         bug_global_overrun(),
         grid(1, 1),
         &[4],
-        &[out.clone()],
+        slice::from_ref(&out),
     )
     .unwrap();
     assert_eq!(out.read(), [255, 255, 255, 255, 1]);
@@ -181,8 +185,9 @@ fn shared_overruns_name_array_and_block() {
     }
     let emulator = emulator();
     let out = emulator.alloc(256);
-    let launch =
-        |kernel, geometry, word| launch(&emulator, kernel, geometry, &[word], &[out.clone()]);
+    let launch = |kernel, geometry, word| {
+        launch(&emulator, kernel, geometry, &[word], slice::from_ref(&out))
+    };
     launch(bug_static_shared_overrun(), grid(3, 64), 7).unwrap();
     let error = launch(bug_static_shared_overrun(), grid(3, 64), 9).unwrap_err();
     let EmulatorError::SharedOverrun {
@@ -254,8 +259,9 @@ fn checked_twice_leaves_the_result_in_the_buffers() {
     let out = emulator.alloc(256 * 4);
     let (name, entry) = test_speed();
     // SAFETY: the kernel writes 256 words per block.
-    let stats =
-        unsafe { emulator.launch_checked_twice(name, entry, grid(1, 256), &[0], &[out.clone()]) };
+    let stats = unsafe {
+        emulator.launch_checked_twice(name, entry, grid(1, 256), &[0], slice::from_ref(&out))
+    };
     assert_eq!(stats.unwrap().blocks, 1);
     assert_ne!(read_u32(&out)[255], u32::MAX);
 }
@@ -281,7 +287,11 @@ fn sanitizer_finds_reads_and_writes_outside_buffers_and_shared_arrays() {
     if !SANITIZED {
         return;
     }
-    for child in ["reads_outside", "writes_outside", "writes_outside_shared"] {
+    for (child, kernel) in [
+        ("reads_outside", "bug_global_read"),
+        ("writes_outside", "bug_global_overrun"),
+        ("writes_outside_shared", "bug_static_shared_overrun"),
+    ] {
         let output = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--ignored", "--exact", "--nocapture", child])
             .output()
@@ -289,7 +299,7 @@ fn sanitizer_finds_reads_and_writes_outside_buffers_and_shared_arrays() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{child} ended well");
         assert!(
-            text.contains("use-after-poison") && text.contains("bugs.cu"),
+            text.contains("use-after-poison") && text.contains(kernel),
             "{text}"
         );
     }

@@ -1,6 +1,10 @@
 //! Every built-in against a plain computation of what CUDA says it gives.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
+
+use std::slice;
 
 use common::{all_orders, bytes, emulator, grid, launch, read_f32, read_u32, test_kernels};
 use zinc_emulator::{Emulator, Options};
@@ -35,7 +39,7 @@ fn shuffles_read_the_lane_that_width_and_direction_say() {
                             test_shuffle(),
                             grid(1, threads),
                             &words,
-                            &[out.clone()],
+                            slice::from_ref(&out),
                         )
                         .unwrap();
                         check_shuffle(&read_u32(&out), threads, words);
@@ -73,7 +77,7 @@ fn negative_index_wraps_in_its_segment() {
         test_shuffle(),
         grid(1, 32),
         &words,
-        &[out.clone()],
+        slice::from_ref(&out),
     )
     .unwrap();
     assert_eq!(read_u32(&out)[0], 7);
@@ -150,7 +154,14 @@ fn full_mask_is_tolerated_in_a_partial_warp() {
 fn halves_of_a_warp_meet_with_masks_of_their_own() {
     for emulator in all_orders() {
         let out = emulator.alloc(128);
-        launch(&emulator, test_halves(), grid(1, 32), &[0], &[out.clone()]).unwrap();
+        launch(
+            &emulator,
+            test_halves(),
+            grid(1, 32),
+            &[0],
+            slice::from_ref(&out),
+        )
+        .unwrap();
         let thirds = (16..32)
             .filter(|lane| lane % 3 == 0)
             .fold(0u32, |ballot, lane| ballot | 1 << lane);
@@ -170,7 +181,7 @@ fn counting_barriers_count() {
                 test_counting_barriers(),
                 grid(1, 100),
                 &[below],
-                &[out.clone()],
+                slice::from_ref(&out),
             )
             .unwrap();
             assert!(
@@ -193,7 +204,7 @@ fn collectives_see_all_lanes_once() {
             test_collective(),
             grid(1, 40),
             &[0],
-            &[out.clone()],
+            slice::from_ref(&out),
         )
         .unwrap();
         let first = (0..32).map(|lane: u32| lane * lane.saturating_sub(1) / 2);
@@ -280,8 +291,8 @@ fn integer_intrinsics() {
             a.leading_zeros(),
             if a == 0 { 0 } else { a.trailing_zeros() + 1 },
             a.reverse_bits(),
-            (u64::from(a) * u64::from(b) >> 32) as u32,
-            (i64::from(sa) * i64::from(sb) >> 32) as u32,
+            ((u64::from(a) * u64::from(b)) >> 32) as u32,
+            ((i64::from(sa) * i64::from(sb)) >> 32) as u32,
             (int24(sa) * int24(sb)) as u32,
             (u64::from(a & 0xff_ffff) * u64::from(b & 0xff_ffff)) as u32,
             sa.min(sb) as u32,

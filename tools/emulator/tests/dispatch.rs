@@ -1,5 +1,7 @@
 //! Dispatches of catalog kernels: contract, aliasing, concurrent use and the checks after a run.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use common::{bytes, emulator, read_f32};

@@ -1,6 +1,10 @@
 //! Kernels that compute something, and what they must give under every order of threads.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
+
+use std::slice;
 
 use common::{all_orders, bytes, emulator, grid, launch, read_f32, read_u32, test_kernels};
 use std::time::Duration;
@@ -86,13 +90,20 @@ fn indices_are_those_of_the_geometry() {
             shared_bytes: 0,
         };
         let out = emulator.alloc(60 * 42 * 16);
-        launch(&emulator, test_indices(), geometry, &[0], &[out.clone()]).unwrap();
+        launch(
+            &emulator,
+            test_indices(),
+            geometry,
+            &[0],
+            slice::from_ref(&out),
+        )
+        .unwrap();
         let words = read_u32(&out);
         for (place, words) in words.as_chunks::<4>().0.iter().enumerate() {
             let (block, thread) = (place as u32 / 42, place as u32 % 42);
             let wanted = [
-                block % 3 | (block / 3 % 4) << 8 | (block / 12) << 16,
-                thread % 7 | (thread / 7 % 3) << 8 | (thread / 21) << 16,
+                (block % 3) | ((block / 3 % 4) << 8) | ((block / 12) << 16),
+                (thread % 7) | ((thread / 7 % 3) << 8) | ((thread / 21) << 16),
                 thread % 32,
                 32,
             ];
@@ -138,7 +149,14 @@ fn one_thread_and_many_give_the_same() {
             ..Options::default()
         });
         let out = emulator.alloc(64 * 256 * 4);
-        launch(&emulator, test_speed(), grid(64, 256), &[0], &[out.clone()]).unwrap();
+        launch(
+            &emulator,
+            test_speed(),
+            grid(64, 256),
+            &[0],
+            slice::from_ref(&out),
+        )
+        .unwrap();
         check_speed_kernel(&read_f32(&out));
     }
 }
@@ -163,7 +181,14 @@ fn dispatches_from_many_tasks_at_once_do_not_disturb_each_other() {
                 ..Options::default()
             });
             let out = emulator.alloc(16 * 256 * 4);
-            launch(&emulator, test_speed(), grid(16, 256), &[0], &[out.clone()]).unwrap();
+            launch(
+                &emulator,
+                test_speed(),
+                grid(16, 256),
+                &[0],
+                slice::from_ref(&out),
+            )
+            .unwrap();
             check_speed_kernel(&read_f32(&out));
         });
     }
@@ -184,7 +209,7 @@ fn speed_of_rendezvous() {
             test_speed(),
             grid(512, 256),
             &[0],
-            &[out.clone()],
+            slice::from_ref(&out),
         )
         .unwrap();
         best = best.min(stats.elapsed);
@@ -211,11 +236,18 @@ fn wrong_signature_and_impossible_blocks_are_errors() {
         test_speed(),
         grid(1, 32),
         &[0, 0],
-        &[out.clone()],
+        slice::from_ref(&out),
     )
     .unwrap_err();
     assert!(matches!(error, EmulatorError::Signature { .. }), "{error}");
-    let error = launch(&emulator, test_speed(), grid(1, 1025), &[0], &[out.clone()]).unwrap_err();
+    let error = launch(
+        &emulator,
+        test_speed(),
+        grid(1, 1025),
+        &[0],
+        slice::from_ref(&out),
+    )
+    .unwrap_err();
     assert!(matches!(error, EmulatorError::Geometry { .. }), "{error}");
     let geometry = Geometry {
         shared_bytes: 1 << 20,

@@ -11,6 +11,7 @@ struct Q4K {
   static constexpr unsigned block_columns = 256;
   static constexpr unsigned block_bytes = 144;
   static constexpr unsigned run_distance = 32;
+  static constexpr unsigned scale_columns = 32;
   static constexpr bool has_minimum = true;
   static constexpr unsigned alignment = 4;
   static constexpr unsigned wide_alignment = 16;

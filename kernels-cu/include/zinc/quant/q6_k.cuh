@@ -11,6 +11,7 @@ struct Q6K {
   static constexpr unsigned block_columns = 256;
   static constexpr unsigned block_bytes = 210;
   static constexpr unsigned run_distance = 64;
+  static constexpr unsigned scale_columns = 16;
   static constexpr bool has_minimum = false;
   static constexpr unsigned alignment = 2;
   static constexpr unsigned wide_alignment = 2;

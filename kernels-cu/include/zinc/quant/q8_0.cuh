@@ -11,6 +11,7 @@ struct Q8_0 {
   static constexpr unsigned block_columns = 32;
   static constexpr unsigned block_bytes = 34;
   static constexpr unsigned run_distance = 16;
+  static constexpr unsigned scale_columns = 32;
   static constexpr bool has_minimum = false;
   static constexpr unsigned alignment = 2;
   static constexpr unsigned wide_alignment = 2;

@@ -35,6 +35,7 @@ struct SignedQuants {
 // A quantized format is a struct with
 //   block_columns, block_bytes   the block that GGML stores
 //   run_distance                 see below, in columns
+//   scale_columns                how many neighbouring columns share a scale, 16 or 32
 //   has_minimum                  whether a constant is subtracted from scale * quant
 //   alignment, wide_alignment    of a block: what the contracts promise and load<false> needs, what load<true> needs;
 //                                equal where a format has no wider loads

@@ -16,8 +16,8 @@ pub enum Suffix {
 
 /// A GPU architecture, such as 75, 90a or 120.
 ///
-/// Ordered by number, then by how specific the suffix is (none, `f`, `a`). The text is the number and the suffix; parsing also
-/// takes the prefixes `sm_` and `compute_`.
+/// Ordered by number, then by how specific the suffix is (none, `f`, `a`). The text is the number
+/// and the suffix; parsing also takes the prefixes `sm_` and `compute_`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Arch {
     number: u32,
@@ -46,7 +46,8 @@ pub enum ArchError {
 }
 
 impl Arch {
-    /// The architecture `number` without a suffix. The number is ten times the major plus the minor revision.
+    /// The architecture `number` without a suffix. The number is ten times the major plus the minor
+    /// revision.
     ///
     /// # Errors
     /// `NotANumber` where the number is not 10 to 999.
@@ -149,7 +150,8 @@ pub enum ImageKind {
     Ptx,
 }
 
-/// What one image is compiled for. Its text is `sm_90a` or `compute_120`; parsing takes a bare number as machine code.
+/// What one image is compiled for. Its text is `sm_90a` or `compute_120`; parsing takes a bare
+/// number as machine code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Target {
     /// Machine code or PTX.
@@ -161,8 +163,9 @@ pub struct Target {
 impl Target {
     /// Whether this image runs on a device.
     ///
-    /// Machine code runs on the same major revision with the same or a later minor one; PTX runs on the same or any later
-    /// device. Suffix `a` limits both to exactly their number, suffix `f` to their major revision.
+    /// Machine code runs on the same major revision with the same or a later minor one; PTX runs on
+    /// the same or any later device. Suffix `a` limits both to exactly their number, suffix `f`
+    /// to their major revision.
     pub fn runs_on(self, device: Capability) -> bool {
         let (wanted, found) = (self.arch.number, device.number());
         let same_major = self.arch.major() == device.major;
@@ -274,8 +277,9 @@ fn list(targets: &[Target]) -> String {
         .join(" ")
 }
 
-/// The image to load on `device`: machine code for exactly its number, else the highest machine code of its major revision
-/// that runs on it, else the highest PTX that runs on it. Between equal numbers the more specific suffix wins.
+/// The image to load on `device`: machine code for exactly its number, else the highest machine
+/// code of its major revision that runs on it, else the highest PTX that runs on it. Between equal
+/// numbers the more specific suffix wins.
 ///
 /// # Errors
 /// `NoTarget` names the device's capability and everything in `targets`.

@@ -48,8 +48,8 @@
 //!
 //! The header binds the index and the index binds each payload to its kernel and target, so a
 //! changed byte, a cut or a swap anywhere is detected: in header and index by [`Archive::open`], in
-//! a payload by [`Archive::image`] and [`Archive::verify_all`]. The hashes detect damage; they are no
-//! signature.
+//! a payload by [`Archive::image`] and [`Archive::verify_all`]. The hashes detect damage; they are
+//! no signature.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -227,7 +227,8 @@ pub enum ArchiveError {
         /// Where it starts.
         found: u64,
     },
-    /// Bytes that belong to no payload lie in front of one, or after the last (then there is no kernel).
+    /// Bytes that belong to no payload lie in front of one, or after the last (then there is no
+    /// kernel).
     #[error("{} unused bytes at payload byte {wanted}", found - wanted)]
     Gap {
         /// Where the next payload should start, or the payloads end.
@@ -546,7 +547,8 @@ impl<'a> Archive<'a> {
             })
     }
 
-    /// The raw image of `kernel` for exactly `target`: decompressed, and checked against both hashes.
+    /// The raw image of `kernel` for exactly `target`: decompressed, and checked against both
+    /// hashes.
     ///
     /// # Errors
     /// An unknown kernel or target, or a payload that is not what the index says.

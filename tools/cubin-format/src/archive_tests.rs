@@ -46,8 +46,8 @@ fn build(kernels: Vec<NewKernel>) -> Result<Vec<u8>, ArchiveError> {
     builder.finish()
 }
 
-/// Two kernels; `vadd` and `vmul` differ in one letter of name and image, so that the parts of one fit
-/// the other.
+/// Two kernels; `vadd` and `vmul` differ in one letter of name and image, so that the parts of one
+/// fit the other.
 fn small() -> Vec<u8> {
     build(vec![
         new_kernel(

@@ -37,7 +37,8 @@ const COMPAT_ACCELERATED: u8 = 0x09;
 const STO_ENTRY: u8 = 0x10;
 const STT_FUNC: u8 = 2;
 
-/// From this architecture on, `.nv.shared.<entry>` starts with the kilobyte that the driver reserves.
+/// From this architecture on, `.nv.shared.<entry>` starts with the kilobyte that the driver
+/// reserves.
 const RESERVED_SHARED_SINCE: u32 = 90;
 const RESERVED_SHARED_BYTES: u64 = 1024;
 
@@ -224,7 +225,8 @@ impl Entry {
         self.frame_bytes.max(self.stack_bytes)
     }
 
-    /// The resources for the archive. The ELF file does not record spills; the assembler prints them.
+    /// The resources for the archive. The ELF file does not record spills; the assembler prints
+    /// them.
     pub fn resources(&self, spill_store_bytes: u32, spill_load_bytes: u32) -> Resources {
         Resources {
             registers: self.registers,
@@ -298,8 +300,8 @@ impl Cubin {
             })
     }
 
-    /// Whether this is what a compiler makes for `arch`: the same number and `a` suffix. An `f` suffix
-    /// is not recorded in the file.
+    /// Whether this is what a compiler makes for `arch`: the same number and `a` suffix. An `f`
+    /// suffix is not recorded in the file.
     pub fn is_for(&self, arch: Arch) -> bool {
         self.arch.number() == arch.number()
             && (self.arch.suffix() == Suffix::A) == (arch.suffix() == Suffix::A)
@@ -334,8 +336,8 @@ fn check_identity(bytes: &[u8]) -> Result<u8, CubinError> {
     Ok(abi)
 }
 
-/// The architecture: in ABI 7 the lowest byte of the flags and bit 11 for the suffix `a`, in ABI 8 the
-/// second byte and an attribute of `.nv.compat`.
+/// The architecture: in ABI 7 the lowest byte of the flags and bit 11 for the suffix `a`, in ABI 8
+/// the second byte and an attribute of `.nv.compat`.
 fn architecture(abi: u8, flags: u32, compat: Option<&[u8]>) -> Result<Arch, CubinError> {
     let (number, accelerated) = match abi {
         ABI_12 => (flags & 0xff, flags & ABI_12_ACCELERATED != 0),
@@ -567,8 +569,8 @@ struct Function {
     stack: Option<u32>,
 }
 
-/// One attribute: format byte, number, and a 16-bit value, which for format 4 is the size of the data
-/// that follows.
+/// One attribute: format byte, number, and a 16-bit value, which for format 4 is the size of the
+/// data that follows.
 struct Attribute<'b> {
     section: &'b str,
     at: usize,
@@ -707,8 +709,9 @@ pub enum AbiMismatch {
     },
 }
 
-/// Checks the dispatch ABI: `pointer_count` pointers of 8 bytes at 0, 8, 16, ..., then the push block
-/// of `push_bytes` bytes by value, and nothing else. Without push bytes there is no push parameter.
+/// Checks the dispatch ABI: `pointer_count` pointers of 8 bytes at 0, 8, 16, ..., then the push
+/// block of `push_bytes` bytes by value, and nothing else. Without push bytes there is no push
+/// parameter.
 ///
 /// # Errors
 /// The first difference.

@@ -1,6 +1,7 @@
 //! The container that holds one image per target for the driver to choose from (a fatbin).
 //!
-//! The layout is that of the `fatbinary` tool of CUDA 13.0 with compression off, read from its output:
+//! The layout is that of the `fatbinary` tool of CUDA 13.0 with compression off, read from its
+//! output:
 //!
 //! ```text
 //! container header, 16 bytes
@@ -147,8 +148,8 @@ pub enum FatbinError {
 pub struct Image<'b> {
     /// What it is compiled for.
     pub target: Target,
-    /// The cubin, or the PTX text without a NUL. A cubin that was read has up to 7 bytes of padding if
-    /// its size was no multiple of 8.
+    /// The cubin, or the PTX text without a NUL. A cubin that was read has up to 7 bytes of
+    /// padding if its size was no multiple of 8.
     pub bytes: &'b [u8],
 }
 

@@ -1,7 +1,8 @@
 //! The archive of compiled kernels and the reader of cubin ELF files.
 //!
-//! Nothing here knows CUDA beyond file formats: the archive holds names, targets and bytes, and the readers never run what
-//! they read. Every input is untrusted, and every malformed one is an error value.
+//! Nothing here knows CUDA beyond file formats: the archive holds names, targets and bytes, and the
+//! readers never run what they read. Every input is untrusted, and every malformed one is an error
+//! value.
 
 pub mod arch;
 pub mod archive;

@@ -50,8 +50,9 @@ pub fn parameter(ordinal: u32, offset: u32, size: u32) -> Vec<u8> {
 }
 
 impl Elf {
-    /// A cubin of CUDA 13 with the entry `vadd`: three pointers, a push block of 12 bytes, 40 registers,
-    /// 512 bytes of static shared memory, a stack of 64 bytes, launch bounds of 256 threads.
+    /// A cubin of CUDA 13 with the entry `vadd`: three pointers, a push block of 12 bytes, 40
+    /// registers, 512 bytes of static shared memory, a stack of 64 bytes, launch bounds of 256
+    /// threads.
     pub fn vadd(number: u32, accelerated: bool) -> Self {
         // Index 0 is the null symbol.
         let symbol = 1;
@@ -261,8 +262,8 @@ impl Toolkit {
 /// One small entry.
 pub const SMALL_SOURCE: &str = "extern \"C\" __global__ void __launch_bounds__(64) copy(const int* a, int* b) { b[threadIdx.x] = a[threadIdx.x]; }";
 
-/// Entry `vadd` has the parameters of [`Elf::vadd`]; `local` has a stack; `dynamic` has no static shared
-/// memory, and calls a function that is no entry.
+/// Entry `vadd` has the parameters of [`Elf::vadd`]; `local` has a stack; `dynamic` has no static
+/// shared memory, and calls a function that is no entry.
 pub const SOURCE: &str = r#"
 struct push { unsigned m; unsigned k; float scale; };
 extern "C" __global__ void __launch_bounds__(256)

@@ -91,8 +91,8 @@ tensor_types! {
 }
 
 impl TensorType {
-    /// Bytes of a row of `elements` elements; none where the row is no whole number of blocks, or the
-    /// size does not fit in 64 bits.
+    /// Bytes of a row of `elements` elements; none where the row is no whole number of blocks, or
+    /// the size does not fit in 64 bits.
     pub fn row_bytes(self, elements: u64) -> Option<u64> {
         if !elements.is_multiple_of(self.block_elements()) {
             return None;

@@ -88,7 +88,8 @@ pub struct NewTensor {
 pub struct Writer {
     /// The format version.
     pub version: u32,
-    /// Keys and values, in order. `general.alignment`, if it is a power of two in a `u32`, is obeyed.
+    /// Keys and values, in order. `general.alignment`, if it is a power of two in a `u32`, is
+    /// obeyed.
     pub metadata: Vec<(String, NewValue)>,
     /// The tensors, in order.
     pub tensors: Vec<NewTensor>,

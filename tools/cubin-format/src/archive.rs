@@ -227,8 +227,7 @@ pub enum ArchiveError {
         /// Where it starts.
         found: u64,
     },
-    /// Bytes that belong to no payload lie in front of one, or after the last (then there is no
-    /// kernel).
+    /// Bytes that belong to no payload lie in front of one, or after the last.
     #[error("{} unused bytes at payload byte {wanted}", found - wanted)]
     Gap {
         /// Where the next payload should start, or the payloads end.

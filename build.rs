@@ -38,6 +38,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     for line in report.warnings.iter().flat_map(|warning| warning.lines()) {
         println!("cargo::warning={line}");
     }
+    println!("cargo::rerun-if-changed={}", report.tool.display());
     println!("cargo::warning=kernels: {}", report.summary);
     Ok(())
 }

@@ -20,3 +20,74 @@ pub static C_HEADER: &str = include_str!(concat!(env!("OUT_DIR"), "/zinc_kernels
 pub fn archive() -> Result<Archive<'static>, ArchiveError> {
     Archive::open(ARCHIVE_BYTES)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use cubin_format::ImageKind;
+    use zinc_contract::KERNELS;
+
+    use super::*;
+
+    #[test]
+    fn embedded_archive_is_whole() {
+        for image in archive().unwrap().verify_all() {
+            let name = format!("{} {}", image.kernel, image.target);
+            assert!(image.result.is_ok(), "{name}: {:?}", image.result);
+        }
+    }
+
+    #[test]
+    fn embedded_kernels_are_those_of_the_catalog() {
+        let archive = archive().unwrap();
+        let embedded: Vec<_> = archive
+            .kernels()
+            .iter()
+            .map(|kernel| kernel.name.as_str())
+            .collect();
+        let implemented = KERNELS.iter().filter(|kernel| kernel.pending.is_none());
+        assert_eq!(
+            embedded,
+            implemented.map(|kernel| kernel.name).collect::<Vec<_>>()
+        );
+        for kernel in KERNELS.iter().filter(|kernel| kernel.pending.is_none()) {
+            let entry = archive.kernel(kernel.name).unwrap();
+            assert_eq!(
+                (entry.extended, entry.family.as_str()),
+                (kernel.extended, kernel.family)
+            );
+        }
+    }
+
+    #[test]
+    fn every_kernel_has_the_same_targets_with_ptx_for_later_gpus() {
+        let archive = archive().unwrap();
+        let targets = |kernel: &cubin_format::KernelEntry| -> BTreeSet<_> {
+            kernel.targets.iter().map(|entry| entry.target).collect()
+        };
+        let first = targets(&archive.kernels()[0]);
+        assert_eq!(
+            first
+                .iter()
+                .filter(|target| target.kind == ImageKind::Ptx)
+                .count(),
+            1
+        );
+        for kernel in archive.kernels() {
+            assert_eq!(targets(kernel), first, "{}", kernel.name);
+            for entry in kernel
+                .targets
+                .iter()
+                .filter(|entry| entry.target.kind == ImageKind::Sass)
+            {
+                assert!(
+                    entry.resources.registers > 0,
+                    "{} {}",
+                    kernel.name,
+                    entry.target
+                );
+            }
+        }
+    }
+}

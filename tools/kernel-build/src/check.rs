@@ -68,7 +68,7 @@ pub enum CheckError {
         found: Vec<String>,
     },
     /// The parameters are not those of the catalog: buffers in binding order as pointers, then the push struct by value.
-    #[error("kernel {kernel} for {target}: not the parameters of the catalog: {source}")]
+    #[error("kernel {kernel} for {target}: not the parameters of the catalog")]
     Parameters {
         /// The kernel.
         kernel: String,

@@ -164,6 +164,8 @@ pub struct Report {
     pub summary: String,
     /// What the user should know.
     pub warnings: Vec<String>,
+    /// The nvcc or the prebuilt archive: when it changes, a build is due.
+    pub tool: PathBuf,
     /// Every kernel and target; empty where the archive is prebuilt.
     pub units: Vec<Unit>,
 }
@@ -296,6 +298,7 @@ impl Build<'_> {
             source_hash,
             summary,
             warnings: Vec::new(),
+            tool: path.to_path_buf(),
             units: Vec::new(),
         })
     }
@@ -359,6 +362,7 @@ impl Build<'_> {
             source_hash,
             summary,
             warnings,
+            tool: toolkit.nvcc.clone(),
             units,
         })
     }

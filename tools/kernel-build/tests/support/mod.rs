@@ -22,7 +22,7 @@ pub struct Project {
 impl Project {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().join("project");
+        let root = folder.path().join("a project");
         let project = Self {
             cache: folder.path().join("cache"),
             root,

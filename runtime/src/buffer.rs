@@ -48,6 +48,9 @@ pub enum BufferError {
     /// The buffer lives in another context than the queue.
     #[error("the buffer belongs to another device or context")]
     WrongDevice,
+    /// The slice was taken for one stream and is used on another, in a list or in a graph.
+    #[error("the slice may be used only for immediate work on the stream that it was taken for")]
+    OtherStream,
     /// A driver call failed.
     #[error(transparent)]
     Cuda(#[from] CudaError),
@@ -152,6 +155,7 @@ impl Buffer {
             buffer: Some(self),
             address: self.0.address,
             bytes: self.0.bytes,
+            stream: None,
         }
     }
 
@@ -180,6 +184,8 @@ pub struct BufferSlice<'a> {
     buffer: Option<&'a Buffer>,
     address: u64,
     bytes: u64,
+    /// The only stream that may use it, by its key: memory whose owner orders its freeing behind that stream.
+    stream: Option<usize>,
 }
 
 impl<'a> BufferSlice<'a> {
@@ -188,6 +194,7 @@ impl<'a> BufferSlice<'a> {
         buffer: None,
         address: 0,
         bytes: 0,
+        stream: None,
     };
 
     /// Memory that no [`Buffer`] stands for. Commands take no reference to it.
@@ -200,6 +207,21 @@ impl<'a> BufferSlice<'a> {
             buffer: None,
             address,
             bytes,
+            stream: None,
+        }
+    }
+
+    /// Memory that may be used on one stream only, and that nobody frees before the work given to it.
+    ///
+    /// # Safety
+    /// As [`BufferSlice::from_raw`], for work that is submitted to `stream` during `'a`.
+    #[cfg(feature = "cudarc")]
+    pub(crate) unsafe fn for_stream(address: u64, bytes: u64, stream: usize) -> Self {
+        Self {
+            buffer: None,
+            address,
+            bytes,
+            stream: Some(stream),
         }
     }
 
@@ -241,6 +263,7 @@ impl<'a> BufferSlice<'a> {
             buffer: self.buffer,
             address: self.address + start,
             bytes: end - start,
+            stream: self.stream,
         })
     }
 
@@ -255,21 +278,32 @@ impl<'a> BufferSlice<'a> {
         }
     }
 
-    /// Whether the slice may be used in `device`'s context. Raw memory is vouched for by who made the slice.
+    /// Whether the slice may be used in `device`'s context on `stream` (none: at any later time). Raw memory is vouched for
+    /// by who made the slice.
     #[inline]
-    pub(crate) fn belongs_to(&self, device: &Device) -> bool {
-        self.buffer
-            .is_none_or(|buffer| buffer.device().same_context(device))
+    pub(crate) fn admit(&self, device: &Device, stream: Option<usize>) -> Result<(), BufferError> {
+        if self
+            .buffer
+            .is_some_and(|buffer| !buffer.device().same_context(device))
+        {
+            return Err(BufferError::WrongDevice);
+        }
+        if self.stream.is_some() && self.stream != stream {
+            return Err(BufferError::OtherStream);
+        }
+        Ok(())
     }
 
-    pub(crate) fn bound_to(&self, device: &Device) -> Result<(), BufferError> {
+    /// As [`BufferSlice::admit`], and it binds something.
+    pub(crate) fn admit_bound(
+        &self,
+        device: &Device,
+        stream: Option<usize>,
+    ) -> Result<(), BufferError> {
         if self.is_unbound() {
             return Err(BufferError::Unbound);
         }
-        if !self.belongs_to(device) {
-            return Err(BufferError::WrongDevice);
-        }
-        Ok(())
+        self.admit(device, stream)
     }
 }
 

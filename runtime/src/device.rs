@@ -1,5 +1,6 @@
 //! Lists devices, chooses one and holds its context.
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
 use std::ptr::NonNull;
@@ -319,7 +320,13 @@ struct DeviceInner {
     context: NonNull<ffi::zinc_context>,
     raw_context: usize,
     info: DeviceInfo,
+    /// What keeps a context of another CUDA client alive.
+    #[expect(dead_code, reason = "held for its drop")]
+    owner: Option<Owner>,
 }
+
+/// Something that is kept alive for its drop.
+pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
 
 // SAFETY: the shim's context record is read-only and the driver's functions are thread-safe.
 unsafe impl Send for DeviceInner {}
@@ -364,7 +371,7 @@ impl Device {
         ffi::call(|error| unsafe {
             ffi::zinc_context_retain(driver.raw(), info.ordinal, &mut context, error)
         })?;
-        Ok(Self::new(driver, context, info))
+        Ok(Self::new(driver, context, info, None))
     }
 
     /// A device around a context that another CUDA client owns, without taking it over.
@@ -378,6 +385,19 @@ impl Device {
         driver: &Driver,
         context: *mut c_void,
     ) -> Result<Self, DeviceError> {
+        // SAFETY: the caller vouches for the context.
+        unsafe { Self::wrap(driver, context, None) }
+    }
+
+    /// As [`Device::from_raw_context`]; the context lives as long as `owner`.
+    ///
+    /// # Safety
+    /// As there, where there is no owner.
+    pub(crate) unsafe fn wrap(
+        driver: &Driver,
+        context: *mut c_void,
+        owner: Option<Owner>,
+    ) -> Result<Self, DeviceError> {
         let mut wrapped = std::ptr::null_mut();
         let mut ordinal = 0;
         // SAFETY: the caller vouches for the context.
@@ -388,10 +408,15 @@ impl Device {
             // SAFETY: the wrapper was just made and nothing uses it.
             unsafe { ffi::zinc_context_release(wrapped, std::ptr::null_mut()) };
         })?;
-        Ok(Self::new(driver, wrapped, info))
+        Ok(Self::new(driver, wrapped, info, owner))
     }
 
-    fn new(driver: &Driver, context: *mut ffi::zinc_context, info: DeviceInfo) -> Self {
+    fn new(
+        driver: &Driver,
+        context: *mut ffi::zinc_context,
+        info: DeviceInfo,
+        owner: Option<Owner>,
+    ) -> Self {
         let context = NonNull::new(context).expect("the shim returns a context on success");
         Self(Arc::new(DeviceInner {
             driver: driver.clone(),
@@ -399,6 +424,7 @@ impl Device {
             // SAFETY: the context is open.
             raw_context: unsafe { ffi::zinc_context_raw(context.as_ptr()) } as usize,
             info,
+            owner,
         }))
     }
 

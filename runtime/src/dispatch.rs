@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use cubin_format::Target;
 use zinc_contract::{Binding, ContractError, Geometry, Kernel, MAX_WORDS};
 
-use crate::buffer::BufferSlice;
+use crate::buffer::{BufferError, BufferSlice};
 use crate::device::Device;
 use crate::error::CudaError;
 use crate::ffi;
@@ -21,13 +21,15 @@ pub enum DispatchError {
     /// The kernel can't be used on this device.
     #[error(transparent)]
     Library(Box<LibraryError>),
-    /// A buffer lives in another context than the queue.
-    #[error("kernel {kernel}: buffer {buffer} belongs to another device or context")]
-    WrongDevice {
+    /// A buffer may not be used here.
+    #[error("kernel {kernel}: buffer {buffer}")]
+    Buffer {
         /// The kernel.
         kernel: &'static str,
         /// The buffer's name in the contract.
         buffer: &'static str,
+        /// Why: `WrongDevice` or `OtherStream`.
+        source: BufferError,
     },
     /// The command list was recorded with other loaded kernels than the queue's.
     #[error("the command list was recorded with another library than the queue's")]
@@ -85,18 +87,20 @@ pub(crate) struct Checked<'a> {
     pub(crate) geometry: Option<Geometry>,
 }
 
-/// Checks words and buffers against the contract, and the geometry against device and compiled code.
+/// Checks words and buffers against the contract, and the geometry against device and compiled code. `stream` is where the
+/// dispatch is submitted at once, none where it is kept for later.
 #[inline]
 pub(crate) fn check<'a>(
     library: &'a Library,
     kernel: &'static Kernel,
     words: &[u32],
     buffers: &[BufferSlice<'_>],
+    stream: Option<usize>,
 ) -> Result<Checked<'a>, DispatchError> {
     let mut bindings = [Binding::UNBOUND; MAX_BUFFERS];
     for (at, (binding, buffer)) in bindings.iter_mut().zip(buffers).enumerate() {
-        if !buffer.belongs_to(library.device()) {
-            return Err(wrong_device(kernel, at));
+        if let Err(source) = buffer.admit(library.device(), stream) {
+            return Err(buffer_error(kernel, at, source));
         }
         *binding = buffer.binding();
     }
@@ -126,10 +130,11 @@ pub(crate) fn check_bindings<'a>(
 }
 
 #[cold]
-fn wrong_device(kernel: &'static Kernel, at: usize) -> DispatchError {
-    DispatchError::WrongDevice {
+fn buffer_error(kernel: &'static Kernel, at: usize, source: BufferError) -> DispatchError {
+    DispatchError::Buffer {
         kernel: kernel.name,
         buffer: kernel.buffers.get(at).map_or("", |buffer| buffer.name),
+        source,
     }
 }
 

@@ -23,6 +23,8 @@
 //! ```
 
 mod buffer;
+#[cfg(feature = "cudarc")]
+pub mod cudarc;
 mod device;
 mod dispatch;
 mod driver;

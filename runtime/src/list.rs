@@ -53,7 +53,8 @@ impl CommandList {
         words: &[u32],
         buffers: &[BufferSlice<'_>],
     ) -> Result<(), DispatchError> {
-        let Checked { entry, geometry } = dispatch::check(&self.library, kernel, words, buffers)?;
+        let Checked { entry, geometry } =
+            dispatch::check(&self.library, kernel, words, buffers, None)?;
         let recorded = Recorded::new(kernel, geometry, words, buffers);
         if let Some(geometry) = &geometry {
             let arguments = Box::new(recorded.arguments(words));

@@ -230,11 +230,15 @@ impl Queue {
         stream: *mut c_void,
         options: QueueOptions,
     ) -> Result<Self, CudaError> {
-        let stream = Stream::wrap(library.device(), stream.cast(), false);
+        let stream = Stream::wrap(library.device(), stream.cast(), None);
         Self::on(library, stream, options)
     }
 
-    fn on(library: &Library, stream: Stream, options: QueueOptions) -> Result<Self, CudaError> {
+    pub(crate) fn on(
+        library: &Library,
+        stream: Stream,
+        options: QueueOptions,
+    ) -> Result<Self, CudaError> {
         let open = Command::new(library.device())?;
         Ok(Self {
             identity: next_identity(),
@@ -450,8 +454,11 @@ impl Queue {
         words: &[u32],
         buffers: &[BufferSlice<'_>],
     ) -> Result<(), DispatchError> {
-        let Checked { entry, geometry } = dispatch::check(&self.library, kernel, words, buffers)?;
-        self.enqueue(kernel, entry, geometry, words, buffers)
+        let mut state = self.state.borrow_mut();
+        let stream = state.immediate(&self.stream);
+        let Checked { entry, geometry } =
+            dispatch::check(&self.library, kernel, words, buffers, stream)?;
+        self.enqueue(&mut state, kernel, entry, geometry, words, buffers)
     }
 
     /// Dispatches a kernel with a geometry that the caller worked out, and checks nothing.
@@ -472,20 +479,20 @@ impl Queue {
         buffers: &[BufferSlice<'_>],
     ) -> Result<(), DispatchError> {
         let entry = self.library.entry(kernel)?;
-        self.enqueue(kernel, entry, Some(geometry), words, buffers)
+        let mut state = self.state.borrow_mut();
+        self.enqueue(&mut state, kernel, entry, Some(geometry), words, buffers)
     }
 
     #[inline]
     fn enqueue(
         &self,
+        state: &mut State,
         kernel: &'static Kernel,
         entry: &Entry,
         geometry: Option<Geometry>,
         words: &[u32],
         buffers: &[BufferSlice<'_>],
     ) -> Result<(), DispatchError> {
-        let mut state = self.state.borrow_mut();
-        let state = &mut *state;
         if let Some(capture) = &mut state.capture {
             return self.capture_dispatch(
                 capture,
@@ -598,11 +605,12 @@ impl Queue {
     /// # Errors
     /// An unbound or foreign slice, or a failure of the driver.
     pub fn fill(&self, to: BufferSlice<'_>, value: u8) -> Result<(), QueueError> {
-        to.bound_to(self.device())?;
+        let mut state = self.state.borrow_mut();
+        to.admit_bound(self.device(), state.immediate(&self.stream))?;
         if to.bytes() == 0 {
             return Ok(());
         }
-        self.state.borrow_mut().hold(&[to]);
+        state.hold(&[to]);
         // SAFETY: context and stream are open, and the buffer is held until the command is done.
         ffi::call(|error| unsafe {
             ffi::zinc_fill(
@@ -622,13 +630,15 @@ impl Queue {
     /// # Errors
     /// Slices of different length, unbound or foreign ones, or a failure of the driver.
     pub fn copy(&self, to: BufferSlice<'_>, from: BufferSlice<'_>) -> Result<(), QueueError> {
-        to.bound_to(self.device())?;
-        from.bound_to(self.device())?;
+        let mut state = self.state.borrow_mut();
+        let stream = state.immediate(&self.stream);
+        to.admit_bound(self.device(), stream)?;
+        from.admit_bound(self.device(), stream)?;
         same_length(from.bytes(), to.bytes())?;
         if to.bytes() == 0 {
             return Ok(());
         }
-        self.state.borrow_mut().hold(&[to, from]);
+        state.hold(&[to, from]);
         // SAFETY: context and stream are open, and the buffers are held until the command is done.
         ffi::call(|error| unsafe {
             ffi::zinc_copy_on_device(
@@ -649,10 +659,10 @@ impl Queue {
     /// # Errors
     /// A slice of another length, an unbound or foreign one, `Capturing`, or a failure of the driver.
     pub fn write(&self, to: BufferSlice<'_>, data: &[u8]) -> Result<(), QueueError> {
-        to.bound_to(self.device())?;
-        same_length(data.len() as u64, to.bytes())?;
         let mut state = self.state.borrow_mut();
         state.not_capturing()?;
+        to.admit_bound(self.device(), state.immediate(&self.stream))?;
+        same_length(data.len() as u64, to.bytes())?;
         state.hold(&[to]);
         self.staging(&mut state)?.write(&self.stream, to, data)?;
         Ok(())
@@ -663,10 +673,10 @@ impl Queue {
     /// # Errors
     /// A slice of another length, an unbound or foreign one, `Capturing`, or a failure of the driver or of queued work.
     pub fn read(&self, from: BufferSlice<'_>, data: &mut [u8]) -> Result<(), QueueError> {
-        from.bound_to(self.device())?;
-        same_length(from.bytes(), data.len() as u64)?;
         let mut state = self.state.borrow_mut();
         state.not_capturing()?;
+        from.admit_bound(self.device(), state.immediate(&self.stream))?;
+        same_length(from.bytes(), data.len() as u64)?;
         state.hold(&[from]);
         self.staging(&mut state)?.read(&self.stream, from, data)?;
         Ok(())
@@ -827,6 +837,15 @@ impl State {
         match self.capture {
             None => Ok(()),
             Some(_) => Err(QueueError::Capturing),
+        }
+    }
+
+    /// The stream by its key, where work is submitted at once and not recorded.
+    #[inline]
+    fn immediate(&self, stream: &Stream) -> Option<usize> {
+        match self.capture {
+            None => Some(stream.key()),
+            Some(_) => None,
         }
     }
 

@@ -466,7 +466,7 @@ impl Uploader {
     }
 
     fn prepare(&mut self, slice: BufferSlice<'_>, found: u64) -> Result<(), BufferError> {
-        slice.bound_to(self.stream.device())?;
+        slice.admit_bound(self.stream.device(), None)?;
         if slice.bytes() != found {
             return Err(BufferError::Length {
                 wanted: slice.bytes(),

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::device::Device;
+use crate::device::{Device, Owner};
 use crate::error::CudaError;
 use crate::ffi;
 
@@ -14,6 +14,9 @@ pub(crate) struct StreamInner {
     /// Null for the null stream of another CUDA client.
     raw: *mut ffi::zinc_stream,
     owned: bool,
+    /// What keeps a stream of another CUDA client alive.
+    #[expect(dead_code, reason = "held for its drop")]
+    owner: Option<Owner>,
 }
 
 // SAFETY: the driver's stream functions are thread-safe.
@@ -46,19 +49,32 @@ impl Stream {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the context is open.
         ffi::call(|error| unsafe { ffi::zinc_stream_create(device.raw(), &mut raw, error) })?;
-        Ok(Self::wrap(device, raw, true))
+        Ok(Self(Arc::new(StreamInner {
+            device: device.clone(),
+            raw,
+            owned: true,
+            owner: None,
+        })))
     }
 
-    pub(crate) fn wrap(device: &Device, raw: *mut ffi::zinc_stream, owned: bool) -> Self {
+    /// A stream of another CUDA client, which `owner` keeps alive.
+    pub(crate) fn wrap(device: &Device, raw: *mut ffi::zinc_stream, owner: Option<Owner>) -> Self {
         Self(Arc::new(StreamInner {
             device: device.clone(),
             raw,
-            owned,
+            owned: false,
+            owner,
         }))
     }
 
     pub(crate) fn raw(&self) -> *mut ffi::zinc_stream {
         self.0.raw
+    }
+
+    /// What tells the stream from every other one.
+    #[inline]
+    pub(crate) fn key(&self) -> usize {
+        stream_key(self.device().raw_context().addr(), self.raw().addr())
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -77,6 +93,15 @@ impl Stream {
         ffi::call(|error| unsafe {
             ffi::zinc_stream_wait(self.device().raw(), self.raw(), event.raw.as_ptr(), error)
         })
+    }
+}
+
+/// The handles 0 to 2 mean the default streams of whichever context is current, so that there the context decides.
+#[inline]
+pub(crate) fn stream_key(context: usize, stream: usize) -> usize {
+    match stream {
+        0..=2 => context + stream,
+        handle => handle,
     }
 }
 

@@ -149,7 +149,14 @@ fn buffer_of_another_device_is_refused() {
         .dispatch(vadd(), &[8], &[a.all(), foreign.all(), c.all()])
         .unwrap_err();
     assert!(
-        matches!(error, DispatchError::WrongDevice { buffer: "b", .. }),
+        matches!(
+            error,
+            DispatchError::Buffer {
+                buffer: "b",
+                source: BufferError::WrongDevice,
+                ..
+            }
+        ),
         "{error}"
     );
     assert_eq!(

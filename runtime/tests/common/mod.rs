@@ -1,5 +1,7 @@
-//! The fake driver, and archives for it.
+//! The fake driver, and archives for it and for real devices.
 #![allow(dead_code, missing_docs, reason = "each test file uses its own part")]
+
+pub mod ptx;
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};

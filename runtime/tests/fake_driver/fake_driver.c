@@ -4,8 +4,8 @@
  * that the fake knows, executed. Every copy of this library that is loaded from a path of its own is a driver of its own.
  *
  * In lazy mode work waits in its stream until something synchronizes or the test advances it, and freeing memory does not
- * wait: work that then touches freed memory fails with CUDA_ERROR_ILLEGAL_ADDRESS, as does work on a buffer that was reused
- * too early show wrong bytes. Settings come from fake_set or from FAKE_CUDA="key=value,key=value". */
+ * wait: work that then touches freed memory fails with CUDA_ERROR_ILLEGAL_ADDRESS, and pinned memory that is reused too
+ * early shows as wrong bytes. Settings come from fake_set or from FAKE_CUDA="key=value,key=value". */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -165,6 +165,7 @@ typedef struct work {
     launch launch;
     void *to;
     const void *from;
+    void *staged; /* the driver's own copy of pageable memory */
     size_t bytes;
     unsigned char value;
     CUevent event;
@@ -258,6 +259,7 @@ static int advance(CUstream stream) {
     if (code && !sticky) sticky = code;
     stream->first = w->next;
     if (!stream->first) stream->last = NULL;
+    free(w->staged);
     free(w);
     return 1;
 }
@@ -412,6 +414,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
         case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = (int)settings.capability % 10; return 0;
         case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: *value = 233472; return 0;
         case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = (int)settings.optin; return 0;
+        case 115: *value = 0; return 0; /* memory pools */
         default: return CUDA_ERROR_INVALID_VALUE;
     }
 }
@@ -528,13 +531,21 @@ EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t by
     ENTER(cuMemcpyHtoDAsync_v2);
     if (!covers(0, (void *)to, bytes)) return CUDA_ERROR_INVALID_VALUE;
     work w = {.kind = COPY_IN, .to = (void *)to, .from = from, .bytes = bytes};
+    if (!covers(1, from, bytes)) {
+        w.staged = malloc(bytes + 1);
+        memcpy(w.staged, from, bytes);
+        w.from = w.staged;
+    }
     return enqueue(stream, &w);
 }
 EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream) {
     ENTER(cuMemcpyDtoHAsync_v2);
     if (!covers(0, (void *)from, bytes)) return CUDA_ERROR_INVALID_VALUE;
     work w = {.kind = COPY_OUT, .to = to, .from = (void *)from, .bytes = bytes};
-    return enqueue(stream, &w);
+    CUresult code = enqueue(stream, &w);
+    /* A copy to pageable memory is over when the call returns. */
+    if (!code && !covers(1, to, bytes)) drain(stream ? stream : &null_stream);
+    return code ? code : sticky;
 }
 EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
     ENTER(cuMemcpyDtoDAsync_v2);

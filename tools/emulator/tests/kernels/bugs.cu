@@ -37,9 +37,7 @@ ZINC_KERNEL void bug_different_operations(uint32_t* out, bug_push) {
 }
 ZINC_EMULATOR_ENTRY(bug_different_operations)
 
-ZINC_KERNEL void bug_not_in_mask(uint32_t* out, bug_push p) {
-  out[threadIdx.x] = __ballot_sync(~(1u << p.where), 1);
-}
+ZINC_KERNEL void bug_not_in_mask(uint32_t* out, bug_push p) { out[threadIdx.x] = __ballot_sync(~(1u << p.where), 1); }
 ZINC_EMULATOR_ENTRY(bug_not_in_mask)
 
 ZINC_KERNEL void bug_warp_after_exit(uint32_t* out, bug_push p) {

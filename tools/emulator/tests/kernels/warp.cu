@@ -10,10 +10,14 @@ struct shuffle_push {
 template <class T>
 ZINC_DEVICE T shuffle(shuffle_push p, T value) {
   switch (p.operation) {
-    case 0: return __shfl_sync(0xffffffffu, value, p.argument, p.width);
-    case 1: return __shfl_up_sync(0xffffffffu, value, static_cast<unsigned>(p.argument), p.width);
-    case 2: return __shfl_down_sync(0xffffffffu, value, static_cast<unsigned>(p.argument), p.width);
-    default: return __shfl_xor_sync(0xffffffffu, value, p.argument, p.width);
+    case 0:
+      return __shfl_sync(0xffffffffu, value, p.argument, p.width);
+    case 1:
+      return __shfl_up_sync(0xffffffffu, value, static_cast<unsigned>(p.argument), p.width);
+    case 2:
+      return __shfl_down_sync(0xffffffffu, value, static_cast<unsigned>(p.argument), p.width);
+    default:
+      return __shfl_xor_sync(0xffffffffu, value, p.argument, p.width);
   }
 }
 

@@ -290,7 +290,7 @@ fn float_words_of_an_integer_buffer_have_a_tolerance_and_the_rest_has_not() {
     fixture
         .rules
         .f32_words
-        .insert("routing".to_owned(), vec![1..2]);
+        .insert("routing".to_owned(), vec![0..0, 1..2]);
     assert!(accepts(&fixture, 1, &near(0.505)));
     assert!(!accepts(&fixture, 1, &near(0.52)));
     assert!(!accepts(&fixture, 1, &integers(&[2, 0.5_f32.to_bits(), 7])));

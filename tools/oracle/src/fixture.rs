@@ -657,7 +657,7 @@ pub fn write(fixture: &Fixture) -> Result<Vec<u8>, FixtureError> {
 /// their initial contents.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_outputs(fixture: &Fixture, outputs: &[Vec<u8>]) -> Result<Vec<u8>, FixtureError> {
     let mut result = fixture.clone();
     result.expect.iter_mut().for_each(|e| *e = None);

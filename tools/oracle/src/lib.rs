@@ -6,7 +6,7 @@
 //! [`expect`] gives that for one dispatch, [`cases`] the dispatches that a kernel is verified with,
 //! [`compare`] judges what came out, and [`fixture`] keeps a dispatch and its result in a file.
 //!
-//! A new kernel needs one [`kernels`] entry: its reference, its cases and its random shapes.
+//! A new kernel needs one entry in the table of its family: its reference, its cases and its random shapes.
 
 pub mod call;
 pub mod case;

@@ -28,6 +28,15 @@
 //! Kernels can't throw; `__trap()` and `assert` end the dispatch with an error. A read outside a buffer is only found
 //! with the address sanitizer, and an access far outside may end the process as on any host.
 //!
+//! # Instructions without a built-in
+//! Wrappers of tensor-core and asynchronous-copy instructions get their host meaning from
+//! `zinc_emulator::warp_collective`, which sees the arguments of all lanes at once, and `zinc_emulator::copy_async`,
+//! whose copies arrive when they are waited for and not before.
+//!
+//! # Build
+//! A kernel that does not compile fails the build; with `ZINC_EMULATOR_PARTIAL=1` it is left out with a warning. Only
+//! kernels whose sources changed are compiled again.
+//!
 //! # Sanitizers
 //! With `ZINC_EMULATOR_SANITIZE=address,undefined` in the environment of the build, kernels are instrumented, and the
 //! memory around buffers and shared arrays is off limits: the first access outside ends the process with a message that

@@ -34,6 +34,9 @@ type Launch = unsafe extern "C" fn(
     *mut *mut c_void,
 ) -> i32;
 
+/// A measured way to launch: its name, and the launches of one sample.
+type Row<'a> = (&'a str, Box<dyn Fn() + 'a>);
+
 fn main() -> Result<(), Box<dyn Error>> {
     let device = Device::open(&DeviceSelector::Auto)?;
     let library = Library::new(&device, archive()?)?;
@@ -124,7 +127,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         unsafe { queue.dispatch_unchecked(kernel, geometry, &words, &slices) }
             .expect("a good dispatch");
     };
-    let rows: [(&str, Box<dyn Fn() + '_>); 5] = [
+    let rows: [Row<'_>; 5] = [
         ("raw cuLaunchKernel", Box::new(|| each(&raw))),
         ("dispatch, checked", Box::new(|| each(&checked))),
         ("dispatch, unchecked", Box::new(|| each(&unchecked))),

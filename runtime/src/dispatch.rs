@@ -3,13 +3,13 @@
 use std::ffi::c_void;
 
 use cubin_format::Target;
-use zinc_contract::{Binding, ContractError, Geometry, Kernel, MAX_WORDS};
+use zinc_contract::{Binding, ContractError, Geometry, Kernel, MAX_BUFFERS, MAX_WORDS};
 
 use crate::buffer::{BufferError, BufferSlice};
 use crate::device::Device;
 use crate::error::CudaError;
 use crate::ffi;
-use crate::library::{Entry, Library, LibraryError, MAX_BUFFERS, Refused};
+use crate::library::{Entry, Library, LibraryError, Refused};
 
 /// Why a dispatch was refused or failed.
 #[derive(Debug, thiserror::Error)]

@@ -6,14 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cubin_format::{Archive, ArchiveError, ImageKind, Target};
-use zinc_contract::{Geometry, KERNELS, Kernel, MAX_WORDS};
+use zinc_contract::{Geometry, KERNELS, Kernel, MAX_BUFFERS, MAX_WORDS};
 
 use crate::device::Device;
 use crate::error::CudaError;
 use crate::ffi;
 
-/// The most buffers of one kernel.
-pub(crate) const MAX_BUFFERS: usize = 16;
 /// Bytes kept of the driver's log when an image does not load.
 const LOG_BYTES: usize = 8192;
 /// Shared memory of a block that needs no permission of the driver, bytes.

@@ -1,6 +1,6 @@
 //! Command lists: dispatches that are checked once, and submitted in one call as often as wanted.
 
-use zinc_contract::Kernel;
+use zinc_contract::{Dispatch, Kernel};
 
 use crate::buffer::BufferSlice;
 use crate::device::Device;
@@ -131,5 +131,20 @@ impl CommandList {
             },
             Err(error) => error.into(),
         }
+    }
+}
+
+/// The typed launch functions of [`zinc_contract::launch`] record into a list.
+impl Dispatch for &mut CommandList {
+    type Slice<'a> = BufferSlice<'a>;
+    type Error = DispatchError;
+
+    fn dispatch(
+        self,
+        kernel: &'static Kernel,
+        words: &[u32],
+        buffers: &[BufferSlice<'_>],
+    ) -> Result<(), DispatchError> {
+        CommandList::dispatch(self, kernel, words, buffers)
     }
 }

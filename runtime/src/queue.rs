@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use zinc_contract::{Geometry, Kernel};
+use zinc_contract::{Dispatch, Geometry, Kernel};
 
 use crate::buffer::{Buffer, BufferError, BufferSlice};
 use crate::device::Device;
@@ -785,6 +785,22 @@ impl Queue {
         })?;
         let graph = Graph::new(&self.library, raw, capture.dispatches, capture.holds)?;
         Ok(graph)
+    }
+}
+
+/// The typed launch functions of [`zinc_contract::launch`] dispatch on a queue.
+impl Dispatch for &Queue {
+    type Slice<'a> = BufferSlice<'a>;
+    type Error = DispatchError;
+
+    #[inline]
+    fn dispatch(
+        self,
+        kernel: &'static Kernel,
+        words: &[u32],
+        buffers: &[BufferSlice<'_>],
+    ) -> Result<(), DispatchError> {
+        Queue::dispatch(self, kernel, words, buffers)
     }
 }
 

@@ -1,4 +1,5 @@
 //! The committed bindings are those of the shim's header.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::{Path, PathBuf};
 

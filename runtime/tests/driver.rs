@@ -1,4 +1,5 @@
 //! The search for the driver and for a device, on fake drivers.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 

@@ -2,6 +2,7 @@
 //!
 //! `ZINC_CUBINS` names an archive whose kernels are loaded as well. The program runs by itself: it can be built on one
 //! machine and carried to another.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Dispatches, commands, lists, graphs and transfers on the fake driver.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 
@@ -48,6 +49,32 @@ fn dispatch_runs_with_the_geometry_of_the_contract() {
         launch.pointers[..3],
         [0, 1, 2].map(|at: usize| buffers[at].address())
     );
+}
+
+#[test]
+fn typed_launch_functions_dispatch_and_record() {
+    use zinc_contract::launch::{VaddBuffers, VaddPush};
+    let fake = Fake::new();
+    let queue = fake.queue();
+    let [a, b, c] = operands(&queue);
+    let buffers = VaddBuffers {
+        a: a.all(),
+        b: b.all(),
+        c: c.all(),
+    };
+    zinc_contract::launch::vadd(&queue, &VaddPush { n: 8 }, buffers).unwrap();
+    let mut list = CommandList::new(queue.library());
+    zinc_contract::launch::vadd(
+        &mut list,
+        &VaddPush { n: 4 },
+        VaddBuffers {
+            a: c.all(),
+            ..buffers
+        },
+    )
+    .unwrap();
+    queue.submit(&list).unwrap();
+    assert_eq!(values(&queue, &c), [5.0, 5.0, 5.0, 5.0, 3.0, 3.0, 3.0, 3.0]);
 }
 
 #[test]
@@ -309,7 +336,7 @@ fn full_ring_refuses_or_waits() {
     let queue = fake.queue_with_ring(2);
     let buffers = operands(&queue);
     queue.synchronize().unwrap();
-    let mut commit = || {
+    let commit = || {
         add(&queue, 8, &buffers).unwrap();
         queue.try_commit_async()
     };
@@ -949,7 +976,7 @@ fn file_map_and_reader_upload_the_same() {
     let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
     let range = 1234..41_234;
     let buffer = device.buffer(40_000).unwrap();
-    let mut check = |uploader: &mut Uploader, how: &str| {
+    let check = |uploader: &mut Uploader, how: &str| {
         uploader.finish().unwrap();
         assert_eq!(downloaded(uploader, &buffer), data[range.clone()], "{how}");
         uploader.upload(buffer.all(), &vec![0; 40_000]).unwrap();

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-const EXIT_CODES: &str = "Exit codes: 0 good, 1 a check failed, 2 wrong usage or input, 3 no device.";
+const EXIT_CODES: &str =
+    "Exit codes: 0 good, 1 a check failed, 2 wrong usage or input, 3 no device.";
 
 /// Lists, shows, runs and verifies the CUDA kernels that this binary carries
 ///
@@ -12,7 +13,11 @@ const EXIT_CODES: &str = "Exit codes: 0 good, 1 a check failed, 2 wrong usage or
 /// same sources, compiled for this CPU.
 #[derive(Debug, Parser)]
 #[command(name = "zinc-cubin", version, after_help = EXIT_CODES, max_term_width = 110)]
-#[command(propagate_version = true, subcommand_required = true, arg_required_else_help = true)]
+#[command(
+    propagate_version = true,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
 pub struct Cli {
     /// Options that every command takes.
     #[command(flatten)]
@@ -107,7 +112,12 @@ pub struct Show {
 #[derive(Debug, Args)]
 pub struct DeviceArg {
     /// auto (a GPU if there is one), cpu (the emulator), gpu, or gpu:N (the driver's ordinal N)
-    #[arg(long, value_name = "DEVICE", default_value = "auto", env = "ZINC_CUBIN_DEVICE")]
+    #[arg(
+        long,
+        value_name = "DEVICE",
+        default_value = "auto",
+        env = "ZINC_CUBIN_DEVICE"
+    )]
     pub device: String,
 }
 
@@ -121,13 +131,26 @@ pub struct Run {
     #[arg(long, value_name = "FILE")]
     pub fixture: Option<PathBuf>,
     /// A GGUF model file; the tensor is multiplied with a seeded random vector
-    #[arg(long, value_name = "FILE", requires = "tensor")]
+    #[arg(long, value_name = "FILE", requires = "tensors")]
     pub gguf: Option<PathBuf>,
     /// The tensor of the GGUF file
-    #[arg(long, value_name = "NAME", conflicts_with = "fixture")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "fixture",
+        group = "tensors"
+    )]
     pub tensor: Option<String>,
+    /// The smallest matrix of each type in the GGUF file that a kernel reads
+    #[arg(long, conflicts_with_all = ["fixture", "kernel", "out"], group = "tensors")]
+    pub each_type: bool,
     /// Seed of the random vector
-    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "fixture")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        conflicts_with = "fixture"
+    )]
     pub seed: u64,
     /// Write all buffers after the run to this safetensors file
     #[arg(long, value_name = "FILE")]
@@ -157,6 +180,9 @@ pub struct Verify {
     /// Leave the large cases out on a GPU too (for slow tools such as a memory checker)
     #[arg(long, conflicts_with = "heavy")]
     pub light: bool,
+    /// Give buffers no guard zones, so that a memory checker sees every access past an end (GPU only)
+    #[arg(long)]
+    pub no_guards: bool,
     /// Check the archive alone: every hash, every entry and every parameter layout; needs no device
     #[arg(long = "static", conflicts_with_all = ["heavy", "light", "case", "report"])]
     pub static_only: bool,

@@ -53,9 +53,11 @@ pub type Outcome = Result<(), Failure>;
 
 /// Gives an error of the device its class.
 pub trait OnDevice<T> {
-    /// The device is missing or unfit.
-    fn or_no_device(self) -> Result<T, Failure>;
     /// The run on the device failed.
+    fn or_check(self) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<anyhow::Error>> OnDevice<T> for Result<T, E> {
     fn or_check(self) -> Result<T, Failure>;
 }
 

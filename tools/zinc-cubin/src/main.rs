@@ -1,7 +1,69 @@
 //! `zinc-cubin`: lists, shows, runs and verifies the CUDA kernels that this binary carries.
 
 mod cli;
+mod commands;
+mod context;
 mod failure;
 mod output;
+mod target;
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+
+use cli::{Cli, Command};
+use context::Context;
+use failure::{Failure, Outcome};
+
+fn main() -> ExitCode {
+    let command = Cli::command().long_version(long_version());
+    let cli = match command
+        .try_get_matches()
+        .and_then(|matches| Cli::from_arg_matches(&matches))
+    {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("zinc-cubin: {:#}", failure.error());
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Outcome {
+    match &cli.command {
+        Command::Completions(arguments) => return commands::generate::completions(arguments),
+        Command::Man(arguments) => return commands::generate::man(arguments),
+        _ => {}
+    }
+    let context = Context::open(&cli.global)?;
+    match &cli.command {
+        Command::List(arguments) => commands::list::run(&context, arguments),
+        Command::Show(arguments) => commands::show::run(&context, arguments),
+        Command::Run(arguments) => commands::run::run(&context, arguments),
+        Command::Verify(arguments) => commands::verify::run(&context, arguments),
+        Command::Export(arguments) => commands::export::run(&context, arguments),
+        Command::Doctor(_) => commands::doctor::run(&context),
+        Command::Completions(_) | Command::Man(_) => Err(Failure::input("handled above")),
+    }
+}
+
+/// `--version`: this program's version, and what it carries.
+fn long_version() -> String {
+    match zinc_cuda::archive() {
+        Ok(archive) => format!(
+            "{}\n{} kernels, compiled by {}\nsources {}",
+            env!("CARGO_PKG_VERSION"),
+            archive.kernels().len(),
+            archive.metadata().compiler,
+            archive.metadata().source_hash
+        ),
+        Err(error) => format!(
+            "{}\nthe embedded archive is damaged: {error}",
+            env!("CARGO_PKG_VERSION")
+        ),
+    }
+}

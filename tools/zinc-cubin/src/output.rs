@@ -12,7 +12,9 @@ pub fn colour(when: ColorWhen) -> bool {
     match when {
         ColorWhen::Always => true,
         ColorWhen::Never => false,
-        ColorWhen::Auto => std::env::var_os("NO_COLOR").is_none() && std::io::stdout().is_terminal(),
+        ColorWhen::Auto => {
+            std::env::var_os("NO_COLOR").is_none() && std::io::stdout().is_terminal()
+        }
     }
 }
 
@@ -45,7 +47,11 @@ pub fn bytes(count: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+    if unit == 0 {
+        format!("{count} B")
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
 }
 
 /// How a column lines up.
@@ -77,7 +83,11 @@ impl Table {
         }
         table.set_header(columns.iter().map(|(name, _)| {
             let cell = Cell::new(name);
-            if colour { cell.add_attribute(Attribute::Bold) } else { cell }
+            if colour {
+                cell.add_attribute(Attribute::Bold)
+            } else {
+                cell
+            }
         }));
         for (column, (_, align)) in table.column_iter_mut().zip(columns) {
             column.set_padding((0, 2));
@@ -99,7 +109,11 @@ impl Table {
         let colour = self.colour;
         self.table.add_row(cells.into_iter().map(|text| {
             let cell = comfy_table::Cell::new(text);
-            if colour { cell.fg(comfy_table::Color::Red) } else { cell }
+            if colour {
+                cell.fg(comfy_table::Color::Red)
+            } else {
+                cell
+            }
         }));
     }
 }
@@ -122,7 +136,10 @@ mod tests {
         let mut table = Table::new(false, &[("name", Align::Left), ("bytes", Align::Right)]);
         table.row(["vadd", "7"]);
         table.row(["argmax", "1234"]);
-        assert_eq!(table.to_string(), "name    bytes\nvadd        7\nargmax   1234\n");
+        assert_eq!(
+            table.to_string(),
+            "name    bytes\nvadd        7\nargmax   1234\n"
+        );
     }
 
     #[test]

@@ -81,6 +81,19 @@ pub struct Token {
     sequence: u64,
 }
 
+impl Token {
+    /// The token as two numbers, for interfaces that carry no Rust types.
+    pub fn to_raw(self) -> [u64; 2] {
+        [self.queue, self.sequence]
+    }
+
+    /// The token with the numbers of [`Token::to_raw`]. Made-up numbers do no harm: the queue refuses them, or takes them for
+    /// a command that is done.
+    pub fn from_raw([queue, sequence]: [u64; 2]) -> Self {
+        Self { queue, sequence }
+    }
+}
+
 /// Identities of commands, lists and captures; 0 is nobody.
 pub(crate) fn next_identity() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);

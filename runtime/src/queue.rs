@@ -87,8 +87,7 @@ impl Token {
         [self.queue, self.sequence]
     }
 
-    /// The token with the numbers of [`Token::to_raw`]. Made-up numbers do no harm: the queue refuses them, or takes them for
-    /// a command that is done.
+    /// The token with the numbers of [`Token::to_raw`]. Made-up numbers do no harm: a queue refuses what it never gave out.
     pub fn from_raw([queue, sequence]: [u64; 2]) -> Self {
         Self { queue, sequence }
     }
@@ -385,7 +384,7 @@ impl Queue {
     /// `ForeignToken`; a failure of the driver or of queued work: then nothing is released.
     pub fn wait(&self, token: Token) -> Result<(), QueueError> {
         let mut state = self.state.borrow_mut();
-        if token.queue != self.identity {
+        if token.queue != self.identity || token.sequence >= state.next_sequence {
             return Err(QueueError::ForeignToken);
         }
         if let Some(command) = state
@@ -410,10 +409,10 @@ impl Queue {
     /// # Errors
     /// `ForeignToken`; a failure of the driver or of queued work.
     pub fn is_done(&self, token: Token) -> Result<bool, QueueError> {
-        if token.queue != self.identity {
+        let state = self.state.borrow();
+        if token.queue != self.identity || token.sequence >= state.next_sequence {
             return Err(QueueError::ForeignToken);
         }
-        let state = self.state.borrow();
         match state
             .pending
             .iter()

@@ -58,14 +58,6 @@ pub trait OnDevice<T> {
 }
 
 impl<T, E: Into<anyhow::Error>> OnDevice<T> for Result<T, E> {
-    fn or_check(self) -> Result<T, Failure>;
-}
-
-impl<T, E: Into<anyhow::Error>> OnDevice<T> for Result<T, E> {
-    fn or_no_device(self) -> Result<T, Failure> {
-        self.map_err(|error| Failure::NoDevice(error.into()))
-    }
-
     fn or_check(self) -> Result<T, Failure> {
         self.map_err(|error| Failure::Check(error.into()))
     }

@@ -23,6 +23,8 @@
 //! ```
 
 mod buffer;
+#[cfg(feature = "capi")]
+pub mod capi;
 #[cfg(feature = "cudarc")]
 pub mod cudarc;
 mod device;

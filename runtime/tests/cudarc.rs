@@ -1,6 +1,5 @@
 //! Dispatches on cudarc's streams and slices: on a real GPU where there is one, and on the fake driver everywhere.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
-#![cfg(feature = "cudarc")]
 
 mod common;
 

@@ -23,8 +23,6 @@
 //! ```
 
 mod buffer;
-#[cfg(feature = "capi")]
-pub mod capi;
 #[cfg(feature = "cudarc")]
 pub mod cudarc;
 mod device;

@@ -93,21 +93,6 @@ impl Token {
     }
 }
 
-#[cfg(feature = "capi")]
-impl Token {
-    /// The token that `queue` gave with this number.
-    pub(crate) fn of(queue: &Queue, sequence: u64) -> Self {
-        Self {
-            queue: queue.identity,
-            sequence,
-        }
-    }
-
-    pub(crate) fn sequence(self) -> u64 {
-        self.sequence
-    }
-}
-
 /// Identities of commands, lists and captures; 0 is nobody.
 pub(crate) fn next_identity() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use cubin_format::{Archive, ArchiveError, ImageKind, Target};
+use cubin_format::{Archive, ArchiveError, Cubin, ImageKind, Target, check_abi};
 use zinc_contract::{Geometry, KERNELS, Kernel, MAX_BUFFERS, MAX_WORDS};
 
 use crate::device::Device;
@@ -40,6 +40,16 @@ pub enum LibraryError {
         /// What the driver said.
         source: CudaError,
     },
+    /// The image is not what the contract describes.
+    #[error("kernel {kernel} ({target}): {source}")]
+    Image {
+        /// The kernel.
+        kernel: &'static str,
+        /// The image.
+        target: Target,
+        /// What is wrong with it.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The compiled parameters are not those of the contract.
     #[error(
         "kernel {kernel} ({target}): parameter {parameter} should have {wanted} bytes at offset {wanted_offset}, found {}",
@@ -52,7 +62,7 @@ pub enum LibraryError {
         target: Target,
         /// Which parameter, counted from 0.
         parameter: u32,
-        /// Bytes that the contract asks for; 0 where there should be no such parameter.
+        /// Bytes that the contract asks for.
         wanted: u64,
         /// Offset that the contract asks for.
         wanted_offset: u64,
@@ -355,10 +365,10 @@ impl Library {
             target,
             source,
         };
+        let symbol = &self.0.archive.kernel(kernel.name)?.entry;
+        check_image(&bytes, symbol, kernel, target)?;
         let image = Image::load(device, &bytes).map_err(failed)?;
-        let raw = image
-            .entry(&self.0.archive.kernel(kernel.name)?.entry)
-            .map_err(failed)?;
+        let raw = image.entry(symbol).map_err(failed)?;
         let mut info = ffi::zinc_entry_info::default();
         // SAFETY: context and entry are open.
         ffi::call(|error| unsafe {
@@ -387,7 +397,30 @@ impl Library {
     }
 }
 
-/// Compares the compiled parameters with the contract: a pointer per buffer, then the push struct.
+/// Compares the parameters that a cubin describes with the contract, and their number above all: the driver can only be
+/// asked for more by a call that fails, which memory checkers report. Other images have nothing to read here.
+fn check_image(
+    bytes: &[u8],
+    symbol: &str,
+    kernel: &'static Kernel,
+    target: Target,
+) -> Result<(), LibraryError> {
+    const ELF: &[u8] = b"\x7fELF";
+    if !bytes.starts_with(ELF) {
+        return Ok(());
+    }
+    let refused = |source: Box<dyn std::error::Error + Send + Sync>| LibraryError::Image {
+        kernel: kernel.name,
+        target,
+        source,
+    };
+    let cubin = Cubin::parse(bytes).map_err(|error| refused(error.into()))?;
+    let entry = cubin.entry(symbol).map_err(|error| refused(error.into()))?;
+    let push_bytes = 4 * kernel.fields.len() as u32;
+    check_abi(entry, kernel.buffers.len(), push_bytes).map_err(|error| refused(error.into()))
+}
+
+/// Compares the parameters that the driver sees with the contract: a pointer per buffer, then the push struct.
 fn check_parameters(
     device: &Device,
     entry: NonNull<ffi::zinc_entry>,
@@ -402,8 +435,7 @@ fn check_parameters(
     );
     let pointers = (0..buffers).map(|at| (8 * at as u64, 8));
     let push = (words > 0).then_some((8 * buffers as u64, 4 * words as u64));
-    let end = (0, 0);
-    for (parameter, (wanted_offset, wanted)) in (0..).zip(pointers.chain(push).chain([end])) {
+    for (parameter, (wanted_offset, wanted)) in (0..).zip(pointers.chain(push)) {
         let (mut exists, mut offset, mut bytes) = (0, 0, 0);
         // SAFETY: context and entry are open.
         ffi::call(|error| unsafe {
@@ -423,11 +455,7 @@ fn check_parameters(
             source,
         })?;
         let found = (exists != 0).then_some((offset, bytes));
-        let matches = match found {
-            Some(found) => wanted != 0 && found == (wanted_offset, wanted),
-            None => wanted == 0,
-        };
-        if !matches {
+        if found != Some((wanted_offset, wanted)) {
             return Err(LibraryError::Abi {
                 kernel: kernel.name,
                 target,

@@ -13,13 +13,13 @@ use cubin_format::{Archive, ArchiveBuilder, Metadata, NewKernel, NewTarget, Reso
 use zinc_contract::{Kernel, kernel};
 use zinc_runtime::{Buffer, Device, DeviceSelector, Driver, Library, Queue, QueueOptions};
 
-/// Compiles the fake driver once per test program.
-fn compiled() -> &'static Path {
-    static COMPILED: OnceLock<PathBuf> = OnceLock::new();
+/// The fake driver's library, compiled once per test program.
+fn compiled() -> &'static [u8] {
+    static COMPILED: OnceLock<Vec<u8>> = OnceLock::new();
     COMPILED.get_or_init(|| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let out =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fake-{}.so", std::process::id()));
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("fake.so");
         let status = Command::new("cc")
             .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g"])
             .args(["-shared", "-fPIC", "-fvisibility=hidden", "-pthread"])
@@ -31,7 +31,7 @@ fn compiled() -> &'static Path {
             .status()
             .unwrap();
         assert!(status.success(), "the fake driver does not compile");
-        out
+        std::fs::read(out).unwrap()
     })
 }
 
@@ -81,7 +81,7 @@ impl Fake {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::copy(compiled(), &path).unwrap();
+        std::fs::write(&path, compiled()).unwrap();
         // SAFETY: the fake's constructor reads an environment variable and no more.
         let library = unsafe { libloading::Library::new(&path) }.unwrap();
         Self {

@@ -135,11 +135,6 @@ impl Cases {
         }
     }
 
-    /// The kernel whose cases are made.
-    pub(crate) fn kernel(&self) -> &'static Kernel {
-        self.kernel
-    }
-
     /// Adds the case that `fill` completes.
     pub(crate) fn add(&mut self, label: impl Into<String>, fill: impl FnOnce(&mut Draft)) {
         self.make(label.into(), false, fill);
@@ -282,8 +277,7 @@ impl Draft {
 
     /// Gives a buffer that is only read its u32 values.
     pub(crate) fn read_integers(&mut self, buffer: &str, content: &[u32]) {
-        let bytes: Vec<u8> = content.iter().flat_map(|v| v.to_le_bytes()).collect();
-        self.read(buffer, 0, &bytes);
+        self.read(buffer, 0, &integer_bytes(content));
     }
 
     /// Gives a buffer that holds f16 or f32 its values.
@@ -324,6 +318,14 @@ impl Draft {
         if let Some(index) = self.keep(buffer_index(self.kernel, buffer)) {
             let bytes = std::mem::take(&mut self.buffers[index].bytes);
             self.fill(index, bytes, start, content);
+        }
+    }
+
+    /// Makes a buffer that has its contents already `extra` bytes of poison longer.
+    pub(crate) fn extend(&mut self, buffer: &str, extra: usize) {
+        if let Some(index) = self.keep(buffer_index(self.kernel, buffer)) {
+            let poison = self.poison.to_le_bytes().into_iter().cycle();
+            self.buffers[index].bytes.extend(poison.take(extra));
         }
     }
 
@@ -390,6 +392,11 @@ pub(crate) fn float_bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
+/// The bytes of u32 values.
+pub(crate) fn integer_bytes(values: &[u32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
 /// Kinds of f32 vectors that cases are filled with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Fill {
@@ -424,5 +431,15 @@ impl Fill {
             }
         }
         values
+    }
+
+    /// `rows` rows of `len` values whose starts are `stride` apart, with NaN between them.
+    pub(crate) fn rows(self, rng: &mut Rng, rows: u32, len: u32, stride: u32) -> Vec<f32> {
+        let mut all = Vec::new();
+        for row in 0..rows {
+            all.resize((row * stride) as usize, f32::NAN);
+            all.extend(self.make(rng, len as usize));
+        }
+        all
     }
 }

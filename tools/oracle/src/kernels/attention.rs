@@ -1,17 +1,50 @@
 //! Attention over the paged KV cache.
 
+use std::collections::BTreeSet;
+
 use rayon::prelude::*;
 
 use super::Entry;
+use super::kv::physical_pages;
 use crate::case::{Cases, Draft, Fill, float_bytes};
 use crate::{Call, Check, Element, Expected, OracleError, Outcome, Region, Want};
 
-pub(super) const ENTRIES: &[Entry] = &[Entry {
-    name: "flash_attn",
-    reference: flash_attn,
-    cases: flash_attn_cases,
-    random: flash_attn_random,
-}];
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry {
+        name: "flash_attn",
+        reference: flash_attn,
+        cases: flash_attn_cases,
+        random: |d| {
+            let shape = random_shape(d);
+            flash_attn_fill(d, shape);
+        },
+    },
+    Entry {
+        name: "flash_attn_batched",
+        reference: flash_attn_batched,
+        cases: flash_attn_batched_cases,
+        random: |d| {
+            let shape = random_shape(d);
+            let queries = d.rng.below(shape.len.min(5) + 1);
+            flash_attn_batched_fill(d, queries, shape);
+        },
+    },
+    Entry {
+        name: "flash_attn_split_merge",
+        reference: split_merge,
+        cases: split_merge_cases,
+        random: |d| {
+            let shape = Slices {
+                heads: d.rng.below(4),
+                dim: 4 * d.rng.between(1, 20),
+                chunks: d.rng.between(1, 16),
+                empty: d.rng.below(3) as usize,
+                ..SLICES
+            };
+            split_merge_fill(d, shape);
+        },
+    },
+];
 
 /// Floor of the running maximum.
 const LOWEST_SCORE: f64 = -1e30;
@@ -44,26 +77,47 @@ struct Cache<'a> {
     dim: usize,
     kv_heads: usize,
     page: usize,
-    table: Vec<u32>,
+    table: Vec<usize>,
+    /// query heads per kv head
+    group: usize,
     /// a
     scale: f64,
 }
 
-impl Cache<'_> {
+impl<'a> Cache<'a> {
+    /// The cache of a call that attends to the first `len` tokens.
+    fn of(call: &'a Call<'a>, len: usize) -> Result<Self, OracleError> {
+        let (dim, page) = (call.count("head_dim")?, call.count("page_size")?);
+        let (heads, kv_heads) = (call.count("n_heads")?, call.count("n_kv_heads")?);
+        Ok(Self {
+            call,
+            dim,
+            kv_heads,
+            page,
+            table: physical_pages(call, 0, len.div_ceil(page))?,
+            group: (heads / kv_heads).max(1),
+            scale: match call.word("attn_scale_bits")? {
+                0 => 1.0 / (dim as f64).sqrt(),
+                bits => f64::from(f32::from_bits(bits)),
+            },
+        })
+    }
+
     /// The K or V row of token `t` for a kv head.
     fn row(&self, buffer: &str, t: usize, head: usize) -> Result<Vec<f64>, OracleError> {
-        let slot = self.table[t / self.page] as usize * self.page + t % self.page;
+        let slot = self.table[t / self.page] * self.page + t % self.page;
         let start = (slot * self.kv_heads + head) * self.dim * 4;
         self.call.doubles(buffer, start, self.dim)
     }
 
-    /// Attention of the query `q` over the tokens `slice` of a kv head.
+    /// Attention of the query `q` of a query head over the tokens `slice`.
     fn attend(
         &self,
         q: &[f64],
         head: usize,
         slice: std::ops::Range<usize>,
     ) -> Result<Partial, OracleError> {
+        let head = head / self.group;
         let norm = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
         let mut scores = Vec::with_capacity(slice.len());
         for t in slice.clone() {
@@ -157,33 +211,13 @@ impl Partial {
 /// dividing by their sum.
 fn flash_attn(call: &Call) -> Result<Vec<Expected>, OracleError> {
     let (dim, heads) = (call.count("head_dim")?, call.count("n_heads")?);
-    let (kv_heads, len) = (call.count("n_kv_heads")?, call.count("seq_len")?);
-    let (page, chunks) = (call.count("page_size")?, call.count("n_i_chunks")?);
-    let pages = call.count("n_pages")?;
-    let table = call.integers("page_table", 0, len.div_ceil(page))?;
-    for (i, id) in table.iter().enumerate() {
-        if *id as usize >= pages {
-            let wanted = format!("a page below {pages}");
-            return Err(call.contents("page_table", format!("entry {i}"), wanted, id));
-        }
-    }
-    let cache = Cache {
-        call,
-        dim,
-        kv_heads,
-        page,
-        table,
-        scale: match call.word("attn_scale_bits")? {
-            0 => 1.0 / (dim as f64).sqrt(),
-            bits => f64::from(f32::from_bits(bits)),
-        },
-    };
+    let (len, chunks) = (call.count("seq_len")?, call.count("n_i_chunks")?);
+    let cache = Cache::of(call, len)?;
     let queries = call.doubles("q", 0, heads * dim)?;
-    let group = heads / kv_heads;
     let tasks = (0..heads * chunks).into_par_iter().map(|i| {
         let (h, c) = (i / chunks, i % chunks);
         let slice = c * len / chunks..(c + 1) * len / chunks;
-        cache.attend(&queries[h * dim..(h + 1) * dim], h / group.max(1), slice)
+        cache.attend(&queries[h * dim..(h + 1) * dim], h, slice)
     });
     let partials: Vec<Partial> = tasks.collect::<Result<_, _>>()?;
     let buffer = call.index("out")?;
@@ -204,6 +238,78 @@ fn flash_attn(call: &Call) -> Result<Vec<Expected>, OracleError> {
             want: Want::Check(check),
         }],
     }])
+}
+
+/// The attention of query j of every head, over the tokens up to seq_start + j
+fn flash_attn_batched(call: &Call) -> Result<Vec<Expected>, OracleError> {
+    let (dim, heads) = (call.count("head_dim")?, call.count("n_heads")?);
+    let (start, queries) = (call.count("seq_start")?, call.count("n_queries")?);
+    let len = if queries == 0 { 0 } else { start + queries };
+    let cache = Cache::of(call, len)?;
+    let q = call.doubles("q", 0, queries * heads * dim)?;
+    let sinks = call.doubles("sinks", call.count("sink_offset")? * 4, heads)?;
+    let rows = (0..queries * heads).into_par_iter().map(|i| {
+        let (j, h) = (i / heads, i % heads);
+        let partial = cache.attend(&q[i * dim..(i + 1) * dim], h, 0..start + j + 1)?;
+        Ok(partial.output(sinks[h]))
+    });
+    let rows: Vec<Vec<Element>> = rows.collect::<Result<_, OracleError>>()?;
+    let elements = rows.into_iter().flatten().collect();
+    Ok(vec![Expected::floats(call.index("out")?, 0, elements)])
+}
+
+/// The slices combined: within 4e-6 * sum of |w_c * O_c| * r plus 1e-7. A weight below the range of f32
+/// may be 0.
+fn split_merge(call: &Call) -> Result<Vec<Expected>, OracleError> {
+    let (dim, heads) = (call.count("head_dim")?, call.count("n_heads")?);
+    let chunks = call.count("n_i_chunks")?;
+    let values = call.doubles("partial", 0, heads * chunks * dim)?;
+    let pairs = call.doubles("partial", heads * chunks * dim * 4, heads * chunks * 2)?;
+    let sinks = call.doubles("sinks", call.count("sink_offset")? * 4, heads)?;
+    let mut elements = Vec::with_capacity(heads * dim);
+    for (h, sink) in sinks.into_iter().enumerate() {
+        let slices = || (h * chunks..(h + 1) * chunks).map(|i| (i, pairs[2 * i], pairs[2 * i + 1]));
+        // f64::max takes the other operand of a NaN: that of a sink, or of a slice that is NaN anyway.
+        let largest = slices().fold(LOWEST_SCORE, |m, (_, maximum, _)| m.max(maximum));
+        let largest = largest.max(sink);
+        let weights = slices().map(|(_, maximum, sum)| {
+            let weight = (maximum - largest).exp();
+            if sum > 0.0 { weight } else { 0.0 }
+        });
+        let weights: Vec<f64> = weights.collect();
+        let terms = slices().zip(&weights).map(|((_, _, sum), w)| w * sum);
+        let total = terms.sum::<f64>()
+            + if sink.is_nan() {
+                0.0
+            } else {
+                (sink - largest).exp()
+            };
+        let factor = reciprocal(total);
+        elements.extend((0..dim).map(|d| {
+            let (mut value, mut magnitude, mut lost) = (0.0, 0.0, 0.0);
+            for ((i, _, sum), w) in slices().zip(&weights) {
+                let o = values[i * dim + d];
+                if sum == 0.0 && !o.is_finite() {
+                    // A port may skip the slice.
+                    return Element::Free;
+                }
+                value += w * o;
+                magnitude += (w * o).abs();
+                lost += if *w < 1e-37 { (w * o).abs() } else { 0.0 };
+            }
+            if value.is_nan() || magnitude.is_infinite() {
+                let inputs = slices().any(|(i, ..)| values[i * dim + d].is_nan());
+                return if inputs {
+                    Element::near(f64::NAN, 0.0)
+                } else {
+                    Element::NotFinite
+                };
+            }
+            let tolerance = (4e-6 * magnitude + lost) * factor + 1e-7;
+            Element::near_unless_overflow(value * factor, tolerance, magnitude)
+        }));
+    }
+    Ok(vec![Expected::floats(call.index("out")?, 0, elements)])
 }
 
 /// The partial buffer: all O, then all pairs (M, L).
@@ -292,6 +398,18 @@ struct Shape {
 }
 
 fn flash_attn_fill(d: &mut Draft, shape: Shape) {
+    d.set_all(&[("seq_len", shape.len), ("n_i_chunks", shape.chunks)]);
+    cache_fill(d, 1, shape);
+}
+
+/// The queries are the last `queries` of the tokens.
+fn flash_attn_batched_fill(d: &mut Draft, queries: u32, shape: Shape) {
+    d.set_all(&[("seq_start", shape.len - queries), ("n_queries", queries)]);
+    cache_fill(d, queries, shape);
+}
+
+/// The fields and buffers that both kernels have.
+fn cache_fill(d: &mut Draft, queries: u32, shape: Shape) {
     let Shape {
         heads,
         kv_heads,
@@ -307,14 +425,12 @@ fn flash_attn_fill(d: &mut Draft, shape: Shape) {
         ("head_dim", dim),
         ("n_heads", heads),
         ("n_kv_heads", kv_heads),
-        ("seq_len", len),
         ("page_size", page),
         ("sink_offset", shape.sink_offset),
         ("n_pages", pages),
-        ("n_i_chunks", shape.chunks),
     ]);
     d.set_float("attn_scale_bits", shape.scale);
-    let q = shape.q.make(&mut d.rng, (heads * dim) as usize);
+    let q = (shape.q).make(&mut d.rng, (queries * heads * dim) as usize);
     d.read_floats("q", 0, &q);
     let table = d.rng.permutation(pages)[..used as usize].to_vec();
     d.read_integers("page_table", &table);
@@ -333,22 +449,83 @@ fn flash_attn_fill(d: &mut Draft, shape: Shape) {
     d.write("out");
 }
 
+/// A short sequence without sinks.
+const PLAIN: Shape = Shape {
+    heads: 4,
+    kv_heads: 2,
+    dim: 64,
+    len: 20,
+    page: 16,
+    chunks: 1,
+    scale: 0.0,
+    sink_offset: 0,
+    sinks: Fill::Equal(f32::NAN),
+    q: Fill::Normal(1.0),
+    k: Fill::Normal(1.0),
+    v: Fill::Normal(1.0),
+};
+
+/// Sinks of every kind.
+const SINKS: [(&str, Fill); 7] = [
+    ("normal", Fill::Normal(1.0)),
+    ("large", Fill::Equal(30.0)),
+    ("very large", Fill::Equal(200.0)),
+    ("very small", Fill::Equal(-200.0)),
+    ("-inf", Fill::Equal(f32::NEG_INFINITY)),
+    ("+inf", Fill::Equal(f32::INFINITY)),
+    ("some NaN", Fill::One(1, f32::NAN)),
+];
+
+/// Queries and keys with scores at the edges.
+const SCORES: [(&str, Fill, Fill); 10] = [
+    ("zero scores", Fill::Equal(0.0), Fill::Normal(1.0)),
+    ("equal scores", Fill::Equal(0.5), Fill::Equal(0.5)),
+    ("equal large scores", Fill::Equal(20.0), Fill::Equal(10.0)),
+    ("large scores", Fill::Normal(8.0), Fill::Normal(3.0)),
+    (
+        "a NaN in the last query",
+        Fill::One(0, f32::NAN),
+        Fill::Normal(1.0),
+    ),
+    (
+        "a NaN in the last key",
+        Fill::Normal(1.0),
+        Fill::One(0, f32::NAN),
+    ),
+    (
+        "scores of -inf in one key",
+        Fill::Equal(1.0),
+        Fill::One(3, f32::NEG_INFINITY),
+    ),
+    (
+        "a score of +inf",
+        Fill::Equal(1.0),
+        Fill::One(3, f32::INFINITY),
+    ),
+    (
+        "only scores of -inf",
+        Fill::Equal(1.0),
+        Fill::Equal(f32::NEG_INFINITY),
+    ),
+    (
+        "scores below the floor",
+        Fill::Equal(1e18),
+        Fill::Equal(-1e18),
+    ),
+];
+
+/// Values at the edges.
+const VALUES: [(&str, Fill); 5] = [
+    ("zeros", Fill::Equal(0.0)),
+    ("all equal", Fill::Equal(-3.0)),
+    ("large", Fill::Normal(1e5)),
+    ("a NaN", Fill::One(70, f32::NAN)),
+    ("an infinity", Fill::One(70, f32::INFINITY)),
+];
+
 fn flash_attn_cases(cases: &mut Cases) {
     let normal = Fill::Normal(1.0);
-    let plain = Shape {
-        heads: 4,
-        kv_heads: 2,
-        dim: 64,
-        len: 20,
-        page: 16,
-        chunks: 1,
-        scale: 0.0,
-        sink_offset: 0,
-        sinks: Fill::Equal(f32::NAN),
-        q: normal,
-        k: normal,
-        v: normal,
-    };
+    let plain = PLAIN;
     let mut add = |label: &str, shape: Shape| cases.add(label, |d| flash_attn_fill(d, shape));
     add(
         "smallest",
@@ -437,15 +614,7 @@ fn flash_attn_cases(cases: &mut Cases) {
             Shape { chunks: 4, ..shape },
         );
     }
-    for (label, sinks) in [
-        ("normal", normal),
-        ("large", Fill::Equal(30.0)),
-        ("very large", Fill::Equal(200.0)),
-        ("very small", Fill::Equal(-200.0)),
-        ("-inf", Fill::Equal(f32::NEG_INFINITY)),
-        ("+inf", Fill::Equal(f32::INFINITY)),
-        ("some NaN", Fill::One(1, f32::NAN)),
-    ] {
+    for (label, sinks) in SINKS {
         for len in [0, 1, 40] {
             let shape = Shape {
                 sinks,
@@ -475,34 +644,7 @@ fn flash_attn_cases(cases: &mut Cases) {
         );
     }
     for chunks in [1, 2] {
-        for (label, q, k) in [
-            ("zero scores", Fill::Equal(0.0), normal),
-            ("equal scores", Fill::Equal(0.5), Fill::Equal(0.5)),
-            ("equal large scores", Fill::Equal(20.0), Fill::Equal(10.0)),
-            ("large scores", Fill::Normal(8.0), Fill::Normal(3.0)),
-            ("a NaN in the last query", Fill::One(0, f32::NAN), normal),
-            ("a NaN in the last key", normal, Fill::One(0, f32::NAN)),
-            (
-                "scores of -inf in one key",
-                Fill::Equal(1.0),
-                Fill::One(3, f32::NEG_INFINITY),
-            ),
-            (
-                "a score of +inf",
-                Fill::Equal(1.0),
-                Fill::One(3, f32::INFINITY),
-            ),
-            (
-                "only scores of -inf",
-                Fill::Equal(1.0),
-                Fill::Equal(f32::NEG_INFINITY),
-            ),
-            (
-                "scores below the floor",
-                Fill::Equal(1e18),
-                Fill::Equal(-1e18),
-            ),
-        ] {
+        for (label, q, k) in SCORES {
             add(
                 &format!("{label}, {chunks} slices"),
                 Shape {
@@ -513,13 +655,7 @@ fn flash_attn_cases(cases: &mut Cases) {
                 },
             );
         }
-        for (label, v) in [
-            ("zeros", Fill::Equal(0.0)),
-            ("all equal", Fill::Equal(-3.0)),
-            ("large", Fill::Normal(1e5)),
-            ("a NaN", Fill::One(70, f32::NAN)),
-            ("an infinity", Fill::One(70, f32::INFINITY)),
-        ] {
+        for (label, v) in VALUES {
             add(
                 &format!("values: {label}, {chunks} slices"),
                 Shape { v, chunks, ..plain },
@@ -556,9 +692,131 @@ fn flash_attn_cases(cases: &mut Cases) {
     }
 }
 
-fn flash_attn_random(d: &mut Draft) {
+fn flash_attn_batched_cases(cases: &mut Cases) {
+    let normal = Fill::Normal(1.0);
+    let plain = Shape { dim: 32, ..PLAIN };
+    let mut add = |label: &str, queries: u32, shape: Shape| {
+        cases.add(label, |d| flash_attn_batched_fill(d, queries, shape));
+    };
+    let smallest = Shape {
+        heads: 1,
+        kv_heads: 1,
+        dim: 4,
+        len: 1,
+        page: 1,
+        ..plain
+    };
+    add("smallest", 1, smallest);
+    add("no heads", 2, Shape { heads: 0, ..plain });
+    add("no queries", 0, plain);
+    add("no queries, no tokens", 0, Shape { len: 0, ..plain });
+    for queries in [1, 2, 3, 7, 16, 17, 33] {
+        for start in [0, 1, 15, 16, 17] {
+            let shape = Shape {
+                heads: 2,
+                kv_heads: 1,
+                dim: 16,
+                len: start + queries,
+                ..plain
+            };
+            add(&format!("{queries} queries after {start}"), queries, shape);
+        }
+    }
+    for (queries, start) in [(1, 255), (2, 255), (3, 300), (2, 511)] {
+        let shape = Shape {
+            heads: 2,
+            kv_heads: 1,
+            dim: 16,
+            len: start + queries,
+            ..plain
+        };
+        add(&format!("{queries} queries after {start}"), queries, shape);
+    }
+    for dim in [4, 8, 12, 60, 68, 100, 128, 256, 512] {
+        let shape = Shape {
+            heads: 2,
+            kv_heads: 1,
+            dim,
+            ..plain
+        };
+        add(&format!("head_dim {dim}"), 3, shape);
+    }
+    for page in [1, 2, 5, 64] {
+        let shape = Shape {
+            page,
+            len: 23,
+            dim: 16,
+            ..plain
+        };
+        add(&format!("pages of {page}"), 4, shape);
+    }
+    for (heads, kv_heads) in [(1, 1), (3, 1), (5, 5), (6, 3), (8, 1), (16, 2), (14, 2)] {
+        let shape = Shape {
+            heads,
+            kv_heads,
+            dim: 16,
+            ..plain
+        };
+        add(&format!("{heads} heads on {kv_heads}"), 3, shape);
+    }
+    for (label, sinks) in SINKS {
+        for (queries, len) in [(1, 1), (3, 40)] {
+            let shape = Shape {
+                sinks,
+                len,
+                sink_offset: 8,
+                ..plain
+            };
+            add(
+                &format!("sinks {label}, {queries} queries in {len} tokens"),
+                queries,
+                shape,
+            );
+        }
+    }
+    for scale in [0.125, 1.0, -0.5, 3.0] {
+        let shape = Shape {
+            scale,
+            dim: 16,
+            ..plain
+        };
+        add(&format!("scale {scale}"), 3, shape);
+    }
+    for (label, q, k) in SCORES {
+        add(label, 5, Shape { q, k, ..plain });
+    }
+    for (label, v) in VALUES {
+        add(&format!("values: {label}"), 5, Shape { v, ..plain });
+    }
+    for (label, heads, kv_heads, dim, queries, len) in [
+        ("Qwen3.6", 16, 2, 256, 64, 320),
+        ("Qwen3.6, 4096 tokens", 16, 2, 256, 2, 4097),
+        ("Qwen3", 32, 4, 128, 33, 150),
+        ("Gemma, global", 8, 1, 512, 40, 200),
+        ("gpt-oss", 64, 8, 64, 65, 129),
+    ] {
+        cases.heavy(format!("{label}, {queries} queries of {len} tokens"), |d| {
+            let sinks = if label == "gpt-oss" {
+                normal
+            } else {
+                plain.sinks
+            };
+            let shape = Shape {
+                heads,
+                kv_heads,
+                dim,
+                len,
+                sinks,
+                ..plain
+            };
+            flash_attn_batched_fill(d, queries, shape);
+        });
+    }
+}
+
+fn random_shape(d: &mut Draft) -> Shape {
     let kv_heads = d.rng.between(1, 3);
-    let shape = Shape {
+    Shape {
         heads: kv_heads * d.rng.between(1, 4),
         kv_heads,
         dim: 4 * d.rng.between(1, 24),
@@ -571,6 +829,175 @@ fn flash_attn_random(d: &mut Draft) {
         q: Fill::Normal(1.0),
         k: Fill::Normal(1.0),
         v: Fill::Normal(1.0),
+    }
+}
+
+/// What a case of flash_attn_split_merge is made of.
+#[derive(Clone, Copy)]
+struct Slices {
+    heads: u32,
+    dim: u32,
+    chunks: u32,
+    /// slices of a head, from the last one on, that hold no token
+    empty: usize,
+    sink_offset: u32,
+    sinks: Fill,
+    /// maxima of the slices
+    maxima: Fill,
+    /// outputs of the slices, after dividing by their sums
+    values: Fill,
+}
+
+/// Four slices without sinks.
+const SLICES: Slices = Slices {
+    heads: 3,
+    dim: 64,
+    chunks: 4,
+    empty: 0,
+    sink_offset: 0,
+    sinks: Fill::Equal(f32::NAN),
+    maxima: Fill::Normal(2.0),
+    values: Fill::Normal(1.0),
+};
+
+fn split_merge_fill(d: &mut Draft, shape: Slices) {
+    let Slices {
+        heads, dim, chunks, ..
+    } = shape;
+    d.set_all(&[
+        ("head_dim", dim),
+        ("n_heads", heads),
+        ("n_i_chunks", chunks),
+        ("sink_offset", shape.sink_offset),
+    ]);
+    let slices = (heads * chunks) as usize;
+    let (dim, chunks) = (dim as usize, chunks as usize);
+    let maxima = shape.maxima.make(&mut d.rng, slices);
+    let mut values = shape.values.make(&mut d.rng, slices * dim);
+    let mut pairs = Vec::new();
+    for (i, (maximum, values)) in maxima.iter().zip(values.chunks_exact_mut(dim)).enumerate() {
+        let mut pair = [*maximum, 1.0 + d.rng.unit() as f32 * 200.0];
+        if i % chunks + shape.empty >= chunks {
+            pair = [LOWEST_SCORE as f32, 0.0];
+        }
+        values.iter_mut().for_each(|v| *v *= pair[1]);
+        pairs.extend(pair);
+    }
+    d.read_floats("partial", 0, &[values, pairs].concat());
+    let sinks = shape.sinks.make(&mut d.rng, heads as usize);
+    d.read_floats("sinks", shape.sink_offset as usize * 4, &sinks);
+    d.write("out");
+}
+
+fn split_merge_cases(cases: &mut Cases) {
+    let normal = Fill::Normal(1.0);
+    let mut add = |label: &str, shape: Slices| cases.add(label, |d| split_merge_fill(d, shape));
+    let smallest = Slices {
+        heads: 1,
+        dim: 4,
+        chunks: 1,
+        ..SLICES
     };
-    flash_attn_fill(d, shape);
+    add("smallest", smallest);
+    let none = Slices { heads: 0, ..SLICES };
+    add("no heads", none);
+    for chunks in [1, 2, 3, 4, 5, 8, 15, 16] {
+        for empty in BTreeSet::from([0, 1, chunks - 1, chunks]) {
+            let empty = empty as usize;
+            for (kind, sinks) in [("no sinks", SLICES.sinks), ("sinks", normal)] {
+                let shape = Slices {
+                    chunks,
+                    empty,
+                    sinks,
+                    ..SLICES
+                };
+                let label = format!("{chunks} slices, the last {empty} of them empty, {kind}");
+                add(&label, shape);
+            }
+        }
+    }
+    for (heads, dim) in [
+        (1, 4),
+        (5, 8),
+        (2, 60),
+        (7, 68),
+        (3, 128),
+        (2, 256),
+        (16, 256),
+        (1, 512),
+        (64, 64),
+    ] {
+        for chunks in [2, 4] {
+            let shape = Slices {
+                heads,
+                dim,
+                chunks,
+                ..SLICES
+            };
+            add(&format!("{heads} heads of {dim}, {chunks} slices"), shape);
+        }
+    }
+    for (label, sinks) in SINKS {
+        for empty in [0, 4] {
+            let shape = Slices {
+                sinks,
+                empty,
+                sink_offset: 8,
+                ..SLICES
+            };
+            add(&format!("sinks {label}, {empty} slices empty"), shape);
+        }
+    }
+    for (label, maxima) in [
+        ("equal", Fill::Equal(3.0)),
+        ("zero", Fill::Equal(0.0)),
+        ("far apart", Fill::Normal(60.0)),
+        ("very far apart", Fill::Normal(1e4)),
+        ("very low", Fill::Normal(1e29)),
+        ("one dominates", Fill::One(2, 500.0)),
+    ] {
+        for chunks in [2, 4, 7] {
+            let shape = Slices {
+                maxima,
+                chunks,
+                ..SLICES
+            };
+            add(&format!("maxima {label}, {chunks} slices"), shape);
+        }
+    }
+    for (label, values) in [
+        ("zeros", Fill::Equal(0.0)),
+        ("cancelling", Fill::Alternating(1e3)),
+        ("large", Fill::Normal(1e20)),
+        ("tiny", Fill::Normal(1e-30)),
+        ("a NaN", Fill::One(70, f32::NAN)),
+        ("an infinity", Fill::One(70, f32::INFINITY)),
+    ] {
+        add(&format!("values: {label}"), Slices { values, ..SLICES });
+    }
+    for (label, lowered) in [("as the others", 0.0), ("far below", 1e4)] {
+        for slice in [0, 2] {
+            cases.add(format!("slice {slice} is NaN, its maximum {label}"), |d| {
+                split_merge_fill(d, SLICES);
+                let (dim, slices) = (SLICES.dim as usize, (SLICES.heads * SLICES.chunks) as usize);
+                let nan = vec![f32::NAN; dim];
+                d.patch("partial", slice * dim * 4, &float_bytes(&nan));
+                let pair = [1.0 - lowered, f32::NAN];
+                d.patch(
+                    "partial",
+                    (slices * dim + slice * 2) * 4,
+                    &float_bytes(&pair),
+                );
+            });
+        }
+    }
+    cases.heavy("2048 heads of 128", |d| {
+        let shape = Slices {
+            heads: 2048,
+            dim: 128,
+            sinks: normal,
+            ..SLICES
+        };
+        split_merge_fill(d, shape);
+    });
 }

@@ -7,6 +7,7 @@ mod elementwise;
 mod kv;
 mod moe;
 mod norm_act;
+mod quantize;
 mod rope;
 mod ssm;
 mod utility;
@@ -27,7 +28,7 @@ pub(crate) struct Entry {
 }
 
 /// All families.
-const FAMILIES: [&[Entry]; 10] = [
+const FAMILIES: &[&[Entry]] = &[
     attention::ENTRIES,
     dmmv::ENTRIES,
     dmmv_moe::ENTRIES,
@@ -35,6 +36,7 @@ const FAMILIES: [&[Entry]; 10] = [
     kv::ENTRIES,
     moe::ENTRIES,
     norm_act::ENTRIES,
+    quantize::ENTRIES,
     rope::ENTRIES,
     ssm::ENTRIES,
     utility::ENTRIES,
@@ -42,7 +44,7 @@ const FAMILIES: [&[Entry]; 10] = [
 
 /// Names of the kernels that have a reference, cases and random shapes.
 pub fn kernels() -> impl Iterator<Item = &'static str> {
-    FAMILIES.into_iter().flatten().map(|e| e.name)
+    FAMILIES.iter().copied().flatten().map(|e| e.name)
 }
 
 /// True if the oracle knows the kernel.
@@ -52,7 +54,7 @@ pub fn has_reference(name: &str) -> bool {
 
 /// The entry of a kernel.
 pub(crate) fn entry(name: &str) -> Result<&'static Entry, OracleError> {
-    let mut all = FAMILIES.into_iter().flatten();
+    let mut all = FAMILIES.iter().copied().flatten();
     all.find(|e| e.name == name)
         .ok_or_else(|| OracleError::NoReference {
             kernel: name.to_owned(),

@@ -6,12 +6,23 @@ use super::Entry;
 use crate::case::{Cases, Draft, Fill};
 use crate::{Call, Element, Expected, OracleError};
 
-pub(super) const ENTRIES: &[Entry] = &[Entry {
-    name: "rope_fused",
-    reference: rope_fused,
-    cases: rope_fused_cases,
-    random: rope_fused_random,
-}];
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry {
+        name: "rope_fused",
+        reference: |call| rope(call, 1, "position"),
+        cases: rope_fused_cases,
+        random: |d| rope_random(d, None),
+    },
+    Entry {
+        name: "rope_batched",
+        reference: |call| rope(call, call.count("n_tokens")?, "position_base"),
+        cases: rope_batched_cases,
+        random: |d| {
+            let tokens = d.rng.below(4);
+            rope_random(d, Some(tokens));
+        },
+    },
+];
 
 /// The angles of one token, and how exactly f32 can know them.
 pub(super) struct Frequencies {
@@ -81,21 +92,26 @@ pub(super) fn rotate(
     elements
 }
 
-/// The pairs rotated, the rest of each head copied bit for bit
-fn rope_fused(call: &Call) -> Result<Vec<Expected>, OracleError> {
+/// The pairs rotated, the rest of each head copied bit for bit; token t is at `position` + t
+fn rope(call: &Call, tokens: usize, position: &str) -> Result<Vec<Expected>, OracleError> {
     let (heads, stride) = (call.count("n_heads")?, call.count("stride")?);
-    let x = call.integers("x", 0, heads * stride)?;
-    let frequencies = Frequencies::of(call, f64::from(call.word("position")?))?;
-    let elements = x.par_chunks(stride).flat_map_iter(|head| {
-        let u: Vec<f64> = head.iter().map(|&b| f64::from(f32::from_bits(b))).collect();
-        let rotated = 2 * frequencies.angles.len();
-        let mut elements = rotate(&u, &frequencies, 1e-5, |_| Element::Free);
-        for (element, bits) in elements.iter_mut().zip(head).skip(rotated) {
-            *element = Element::Bits(*bits);
-        }
-        elements
-    });
-    let elements = elements.collect();
+    let row = heads * stride;
+    let x = call.integers("x", 0, tokens * row)?;
+    let first = f64::from(call.word(position)?);
+    let mut elements = Vec::with_capacity(x.len());
+    for t in 0..tokens {
+        let frequencies = Frequencies::of(call, first + t as f64)?;
+        let heads = x[t * row..][..row].par_chunks(stride);
+        elements.par_extend(heads.flat_map_iter(|head| {
+            let u: Vec<f64> = head.iter().map(|&b| f64::from(f32::from_bits(b))).collect();
+            let rotated = 2 * frequencies.angles.len();
+            let mut elements = rotate(&u, &frequencies, 1e-5, |_| Element::Free);
+            for (element, bits) in elements.iter_mut().zip(head).skip(rotated) {
+                *element = Element::Bits(*bits);
+            }
+            elements
+        }));
+    }
     Ok(vec![Expected::floats(call.index("y")?, 0, elements)])
 }
 
@@ -112,9 +128,12 @@ pub(super) fn fill_table(d: &mut Draft, rope: u32, base: f32) {
 /// What a case is made of.
 #[derive(Clone, Copy)]
 struct Shape {
+    /// None for the kernel of one token
+    tokens: Option<u32>,
     heads: u32,
     stride: u32,
     rope: u32,
+    /// of the first token
     position: u32,
     /// 0 for the table
     base: f32,
@@ -123,7 +142,7 @@ struct Shape {
     x: Fill,
 }
 
-fn rope_fused_fill(d: &mut Draft, shape: Shape) {
+fn rope_fill(d: &mut Draft, shape: Shape) {
     let Shape {
         heads,
         stride,
@@ -131,30 +150,39 @@ fn rope_fused_fill(d: &mut Draft, shape: Shape) {
         ..
     } = shape;
     d.set_all(&[("stride", stride), ("rope_dim", rope), ("n_heads", heads)]);
-    d.set("position", shape.position);
+    match shape.tokens {
+        None => d.set("position", shape.position),
+        Some(tokens) => d.set_all(&[("position_base", shape.position), ("n_tokens", tokens)]),
+    }
     d.set_float("freq_base_bits", shape.base);
     d.set_float("attn_scale_bits", shape.scale);
-    let x = shape.x.make(&mut d.rng, (heads * stride) as usize);
+    let count = shape.tokens.unwrap_or(1) * heads * stride;
+    let x = shape.x.make(&mut d.rng, count as usize);
     d.read_floats("x", 0, &x);
     d.write("y");
     fill_table(d, rope, shape.base);
 }
 
-fn rope_fused_cases(cases: &mut Cases) {
-    let plain = Shape {
-        heads: 2,
-        stride: 128,
-        rope: 128,
-        position: 3,
-        base: 0.0,
-        scale: 0.0,
-        x: Fill::Normal(1.0),
-    };
-    let paths = [("table", 0.0), ("base", 1e6)];
-    let mut add = |label: String, shape: Shape| cases.add(label, |d| rope_fused_fill(d, shape));
+/// Heads that both kernels are verified with.
+const PLAIN: Shape = Shape {
+    tokens: None,
+    heads: 2,
+    stride: 128,
+    rope: 128,
+    position: 3,
+    base: 0.0,
+    scale: 0.0,
+    x: Fill::Normal(1.0),
+};
+
+/// The two sources of frequencies: the table, and a base.
+const PATHS: [(&str, f32); 2] = [("table", 0.0), ("base", 1e6)];
+
+/// Cases of both kernels; `plain` has the tokens.
+fn rope_cases(cases: &mut Cases, plain: Shape) {
+    let mut add = |label: String, shape: Shape| cases.add(label, |d| rope_fill(d, shape));
     for (heads, stride, rope) in [
         (1, 2, 2),
-        (0, 8, 4),
         (1, 1, 0),
         (2, 3, 2),
         (3, 7, 4),
@@ -169,7 +197,7 @@ fn rope_fused_cases(cases: &mut Cases) {
         (64, 64, 64),
         (1, 512, 512),
     ] {
-        for (path, base) in paths {
+        for (path, base) in PATHS {
             add(
                 format!("{path}: {heads} heads of {stride}, {rope} rotated"),
                 Shape {
@@ -183,7 +211,7 @@ fn rope_fused_cases(cases: &mut Cases) {
         }
     }
     for position in [0, 1, 127, 4095, 40_000, 262_143] {
-        for (path, base) in paths {
+        for (path, base) in PATHS {
             add(
                 format!("{path}: position {position}"),
                 Shape {
@@ -237,7 +265,7 @@ fn rope_fused_cases(cases: &mut Cases) {
         },
     );
     cases.add("negative and zero frequencies", |d| {
-        rope_fused_fill(
+        rope_fill(
             d,
             Shape {
                 rope: 8,
@@ -251,9 +279,9 @@ fn rope_fused_cases(cases: &mut Cases) {
             &crate::case::float_bytes(&[-0.5, 0.0, -0.0, 2.0]),
         );
     });
-    for (path, base) in paths {
+    for (path, base) in PATHS {
         cases.add(format!("{path}: in place"), |d| {
-            rope_fused_fill(
+            rope_fill(
                 d,
                 Shape {
                     stride: 96,
@@ -265,24 +293,75 @@ fn rope_fused_cases(cases: &mut Cases) {
             d.own("y", "x");
         });
     }
+}
+
+fn rope_fused_cases(cases: &mut Cases) {
+    rope_cases(cases, PLAIN);
+    cases.add("no heads", |d| rope_fill(d, Shape { heads: 0, ..PLAIN }));
     cases.heavy("4096 heads of 256", |d| {
-        rope_fused_fill(
+        rope_fill(
             d,
             Shape {
                 heads: 4096,
                 stride: 256,
                 rope: 64,
                 base: 1e7,
-                ..plain
+                ..PLAIN
             },
         );
     });
 }
 
-fn rope_fused_random(d: &mut Draft) {
+fn rope_batched_cases(cases: &mut Cases) {
+    let tokens = |tokens: u32| Shape {
+        tokens: Some(tokens),
+        ..PLAIN
+    };
+    rope_cases(cases, tokens(3));
+    for count in [0, 1, 2, 17, 65] {
+        for (path, base) in PATHS {
+            cases.add(format!("{path}: {count} tokens"), |d| {
+                rope_fill(
+                    d,
+                    Shape {
+                        heads: 3,
+                        stride: 24,
+                        rope: 16,
+                        position: 4090,
+                        base,
+                        ..tokens(count)
+                    },
+                );
+            });
+        }
+    }
+    for (label, heads, stride, rope, base) in [
+        ("Qwen3.6, queries", 16, 256, 64, 0.0),
+        ("Qwen3.6, keys", 2, 256, 64, 0.0),
+        ("Gemma, global", 8, 512, 512, 1e6),
+        ("gpt-oss, queries", 64, 64, 64, 0.0),
+    ] {
+        cases.heavy(format!("{label}, 512 tokens"), |d| {
+            rope_fill(
+                d,
+                Shape {
+                    heads,
+                    stride,
+                    rope,
+                    base,
+                    position: 8192,
+                    ..tokens(512)
+                },
+            );
+        });
+    }
+}
+
+fn rope_random(d: &mut Draft, tokens: Option<u32>) {
     let stride = d.rng.between(1, 140);
     let shape = Shape {
-        heads: d.rng.below(4),
+        tokens,
+        heads: d.rng.between(u32::from(tokens.is_some()), 4),
         stride,
         rope: 2 * d.rng.below(stride / 2 + 1),
         position: d.rng.below(5000),
@@ -290,5 +369,5 @@ fn rope_fused_random(d: &mut Draft) {
         scale: d.rng.pick(&[0.0, 1.0, 1.3]),
         x: Fill::Normal(1.0),
     };
-    rope_fused_fill(d, shape);
+    rope_fill(d, shape);
 }

@@ -1,8 +1,9 @@
 //! Token selection and plain vector addition.
 
 use super::Entry;
+use super::elementwise::exact;
 use crate::case::{Cases, Draft, Fill};
-use crate::{Call, Check, Element, Expected, OracleError, Outcome, Region, Want};
+use crate::{Call, Check, Expected, OracleError, Outcome, Region, Want};
 
 pub(super) const ENTRIES: &[Entry] = &[
     Entry {
@@ -26,12 +27,7 @@ pub(super) const ENTRIES: &[Entry] = &[
 fn vadd(call: &Call) -> Result<Vec<Expected>, OracleError> {
     let n = call.count("n")?;
     let (a, b) = (call.floats("a", 0, n)?, call.floats("b", 0, n)?);
-    let sums = a
-        .iter()
-        .zip(&b)
-        .map(|(a, b)| Element::Exact(a + b))
-        .collect();
-    Ok(vec![Expected::floats(call.index("c")?, 0, sums)])
+    exact(call, "c", a.iter().zip(&b).map(|(a, b)| a + b))
 }
 
 fn vadd_fill(d: &mut Draft, n: u32, a: Fill, b: Fill) {

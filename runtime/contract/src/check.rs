@@ -46,6 +46,17 @@ impl Kernel {
                 found: bindings.len(),
             });
         }
+        self.check_preconditions(words)?;
+        let mut ranges = [Range::default(); MAX_BUFFERS];
+        for ((buffer, binding), range) in self.buffers.iter().zip(bindings).zip(&mut ranges) {
+            *range = self.check_buffer(buffer, *binding, words)?;
+        }
+        self.check_overlaps(&ranges[..bindings.len()])
+    }
+
+    /// Checks the number of words and the preconditions alone, for hosts that have no buffers yet.
+    pub fn check_preconditions(&self, words: &[u32]) -> Result<(), ContractError> {
+        self.check_word_count(words)?;
         for condition in self.requires {
             match (condition.holds)(words) {
                 Ok(true) => {}
@@ -67,11 +78,7 @@ impl Kernel {
                 }
             }
         }
-        let mut ranges = [Range::default(); MAX_BUFFERS];
-        for ((buffer, binding), range) in self.buffers.iter().zip(bindings).zip(&mut ranges) {
-            *range = self.check_buffer(buffer, *binding, words)?;
-        }
-        self.check_overlaps(&ranges[..bindings.len()])
+        Ok(())
     }
 
     pub(crate) fn check_word_count(&self, words: &[u32]) -> Result<(), ContractError> {

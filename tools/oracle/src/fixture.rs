@@ -178,6 +178,9 @@ pub enum FixtureError {
     /// The kernel is not in the catalog.
     #[error(transparent)]
     UnknownKernel(#[from] ContractError),
+    /// The fields break a precondition of the contract.
+    #[error(transparent)]
+    Precondition(ContractError),
     /// A value is no number of the wanted kind.
     #[error("{kernel}: {key}: wanted {wanted}, found {found:?}")]
     BadValue {
@@ -320,6 +323,8 @@ pub fn read(bytes: &[u8]) -> Result<Fixture, FixtureError> {
     };
     reader.check_names()?;
     let words = reader.words()?;
+    let checked = reader.kernel.check_preconditions(&words);
+    checked.map_err(FixtureError::Precondition)?;
     let buffers = reader.buffers(&words)?;
     let expect = reader.expect(&buffers)?;
     Ok(Fixture {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 const EXIT_CODES: &str =
     "Exit codes: 0 good, 1 a check failed, 2 wrong usage or input, 3 no device.";
@@ -25,6 +25,11 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// The whole command line; the help of every command ends with the exit codes.
+pub fn command() -> clap::Command {
+    Cli::command().mut_subcommands(|command| command.after_help(EXIT_CODES))
 }
 
 /// Options that every command takes.
@@ -243,3 +248,7 @@ pub struct Man {
     /// Write one page per command to this folder instead of the main page to standard output
     pub folder: Option<PathBuf>,
 }
+
+#[cfg(test)]
+#[path = "cli_tests.rs"]
+mod tests;

@@ -9,14 +9,14 @@ mod target;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 
 use cli::{Cli, Command};
 use context::Context;
 use failure::{Failure, Outcome};
 
 fn main() -> ExitCode {
-    let command = Cli::command().long_version(long_version());
+    let command = cli::command().long_version(long_version());
     let cli = match command
         .try_get_matches()
         .and_then(|matches| Cli::from_arg_matches(&matches))

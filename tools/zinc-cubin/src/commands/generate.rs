@@ -1,8 +1,6 @@
 //! `zinc-cubin completions` and `zinc-cubin man`: made from the same definitions as `--help`.
 
-use clap::CommandFactory;
-
-use crate::cli::{Cli, Completions, Man};
+use crate::cli::{self, Completions, Man};
 use crate::failure::Outcome;
 use crate::output;
 
@@ -11,7 +9,7 @@ pub fn completions(arguments: &Completions) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(
         arguments.shell,
-        &mut Cli::command(),
+        &mut cli::command(),
         "zinc-cubin",
         &mut script,
     );
@@ -23,12 +21,12 @@ pub fn man(arguments: &Man) -> Outcome {
     match &arguments.folder {
         Some(folder) => {
             std::fs::create_dir_all(folder)?;
-            clap_mangen::generate_to(Cli::command(), folder)?;
+            clap_mangen::generate_to(cli::command(), folder)?;
             Ok(())
         }
         None => {
             let mut page = Vec::new();
-            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+            clap_mangen::Man::new(cli::command()).render(&mut page)?;
             output::text(&String::from_utf8_lossy(&page))
         }
     }

@@ -1,5 +1,6 @@
 //! How a command ends: the exit codes, and which errors belong to which.
 
+use std::fmt;
 use std::process::ExitCode;
 
 /// Why a command did not end well.
@@ -33,11 +34,27 @@ impl Failure {
         })
     }
 
-    /// The error to print.
-    pub fn error(&self) -> &anyhow::Error {
+    fn error(&self) -> &anyhow::Error {
         match self {
             Self::Check(error) | Self::Input(error) | Self::NoDevice(error) => error,
         }
+    }
+}
+
+/// The error and its causes; a cause that the text in front of it ends with is not repeated.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = String::new();
+        for cause in self.error().chain() {
+            let text = cause.to_string();
+            if shown.is_empty() {
+                shown = text;
+            } else if !shown.ends_with(&text) {
+                shown.push_str(": ");
+                shown.push_str(&text);
+            }
+        }
+        f.write_str(&shown)
     }
 }
 
@@ -60,5 +77,20 @@ pub trait OnDevice<T> {
 impl<T, E: Into<anyhow::Error>> OnDevice<T> for Result<T, E> {
     fn or_check(self) -> Result<T, Failure> {
         self.map_err(|error| Failure::Check(error.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn failure_shows_every_cause_once() {
+        let error = anyhow::anyhow!("cut").context("file x: cut").context("run");
+        assert_eq!(Failure::Input(error).to_string(), "run: file x: cut");
+        let error: anyhow::Result<()> = Err(anyhow::anyhow!("end")).context("start");
+        assert_eq!(Failure::from(error.unwrap_err()).to_string(), "start: end");
     }
 }

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("zinc-cubin: {:#}", failure.error());
+            eprintln!("zinc-cubin: {failure}");
             failure.exit_code()
         }
     }

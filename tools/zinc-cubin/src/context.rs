@@ -1,8 +1,9 @@
 //! What every command works with: the archive of kernels and the output's form.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use cubin_format::{Archive, KernelEntry, TargetEntry};
+use cubin_format::{Arch, Archive, KernelEntry, Target, TargetEntry};
 
 use crate::cli::{Filter, Global};
 use crate::failure::Failure;
@@ -41,14 +42,16 @@ impl Context {
     /// The kernels and their images that a filter selects; kernels without a selected image are left out.
     ///
     /// # Errors
-    /// An unknown family, an architecture that cannot be parsed, or a filter that selects nothing.
+    /// An unknown family, an architecture that cannot be parsed or of which the archive has no image, or a filter that
+    /// selects nothing.
     pub fn select(&self, filter: &Filter, extended: bool) -> Result<Vec<Selected<'_>>, Failure> {
         check_families(&filter.family)?;
         let arches = filter
             .arch
             .iter()
-            .map(|text| text.parse::<cubin_format::Arch>())
+            .map(|text| text.parse::<Arch>())
             .collect::<Result<Vec<_>, _>>()?;
+        self.check_arches(&arches)?;
         let selected: Vec<_> = self
             .archive
             .kernels()
@@ -74,6 +77,23 @@ impl Context {
             )));
         }
         Ok(selected)
+    }
+
+    /// Refuses an architecture of which the archive has no image.
+    fn check_arches(&self, arches: &[Arch]) -> Result<(), Failure> {
+        let entries = self.archive.kernels().iter();
+        let embedded: BTreeSet<Target> = entries
+            .flat_map(|kernel| kernel.targets.iter().map(|entry| entry.target))
+            .collect();
+        let is_embedded = |arch: &Arch| embedded.iter().any(|target| target.arch == *arch);
+        match arches.iter().find(|arch| !is_embedded(arch)) {
+            Some(arch) => Err(Failure::input(format!(
+                "no image for architecture {arch} in the {} archive; it has: {}",
+                self.archive_name,
+                Vec::from_iter(embedded.iter().map(Target::to_string)).join(", ")
+            ))),
+            None => Ok(()),
+        }
     }
 }
 

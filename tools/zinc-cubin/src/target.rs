@@ -92,7 +92,10 @@ impl Wanted {
             None if text == "auto" => Ok(Self::Auto),
             None if text == "cpu" => Ok(Self::Cpu),
             None if text == "gpu" => Ok(Self::Gpu(DeviceSelector::Auto)),
-            Some(("gpu", which)) if !which.is_empty() => Ok(Self::Gpu(which.parse()?)),
+            Some(("gpu", which)) if !which.is_empty() => {
+                let selector = which.parse().with_context(|| format!("device {text:?}"))?;
+                Ok(Self::Gpu(selector))
+            }
             _ => Err(Failure::input(format!(
                 "unknown device {text:?}: wanted auto, cpu, gpu or gpu:N"
             ))),

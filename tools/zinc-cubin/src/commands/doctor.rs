@@ -63,7 +63,8 @@ struct DeviceReport {
     missing: Vec<String>,
 }
 
-/// Prints the report; without a usable GPU the exit code is that of no device, after the report.
+/// Prints the report; without a GPU that every kernel has an image for, the exit code is that of no device, after the
+/// report.
 pub fn run(context: &Context) -> Outcome {
     let (driver, devices, error) = match Driver::load() {
         Ok(driver) => match driver.devices() {
@@ -96,7 +97,12 @@ pub fn run(context: &Context) -> Outcome {
     match (error, chosen) {
         (Some(error), _) => Err(Failure::NoDevice(error)),
         (None, Err(error)) => Err(Failure::NoDevice(error.into())),
-        (None, Ok(_)) => Ok(()),
+        (None, Ok(best)) => context
+            .archive
+            .kernels()
+            .iter()
+            .try_for_each(|kernel| kernel.choose(best.capability).map(drop))
+            .map_err(|error| Failure::NoDevice(error.into())),
     }
 }
 

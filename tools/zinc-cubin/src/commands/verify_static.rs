@@ -37,6 +37,12 @@ pub fn run(context: &Context, arguments: &Verify) -> Outcome {
         .filter(|kernel| arguments.kernels.is_empty() || arguments.kernels.contains(&kernel.name))
         .filter(|kernel| arguments.family.is_empty() || arguments.family.contains(&kernel.family))
         .collect();
+    if kernels.is_empty() {
+        return Err(Failure::input(format!(
+            "nothing to check: no selected kernel is in the {} archive",
+            context.archive_name
+        )));
+    }
     let mut failures = Vec::new();
     let mut images = 0;
     for kernel in &kernels {
@@ -85,6 +91,12 @@ pub fn run(context: &Context, arguments: &Verify) -> Outcome {
 fn check_image(context: &Context, kernel: &KernelEntry, entry: &TargetEntry) -> anyhow::Result<()> {
     let bytes = context.archive.image(&kernel.name, entry.target)?;
     let contract = zinc_contract::kernel(&kernel.name)?;
+    anyhow::ensure!(
+        kernel.entry == contract.name,
+        "wanted the entry {}, found {}",
+        contract.name,
+        kernel.entry
+    );
     match entry.target.kind {
         ImageKind::Sass => {
             let cubin = Cubin::parse(&bytes)?;

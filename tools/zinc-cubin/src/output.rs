@@ -54,6 +54,15 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
+/// An error as a multiple of its tolerance, for people. Values without a tolerance have none.
+pub fn ratio(value: f64) -> String {
+    if value >= 1e6 {
+        "wrong".to_owned()
+    } else {
+        format!("{value:.3}")
+    }
+}
+
 /// How a column lines up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {

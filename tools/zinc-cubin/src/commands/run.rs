@@ -114,7 +114,7 @@ fn run_fixture(
         heavy: false,
     };
     check(&case)?;
-    let target = Target::open(&arguments.device.device, context, Layout::Guarded)?;
+    let target = open(context, arguments, &[kernel])?;
     let (outputs, time) = target.time_case(&case, arguments.repeat).or_check()?;
     let comparison = fixture::compare(&fixture, &outputs)?;
     write_outputs(arguments, &fixture, &outputs)?;
@@ -137,7 +137,8 @@ fn run_tensors(
         .iter()
         .map(|tensor| tensor_case(tensor, wanted, arguments.seed))
         .collect::<Result<Vec<_>, _>>()?;
-    let target = Target::open(&arguments.device.device, context, Layout::Guarded)?;
+    let kernels: Vec<_> = cases.iter().map(|case| case.kernel).collect();
+    let target = open(context, arguments, &kernels)?;
     let mut reports = Vec::new();
     for (tensor, case) in tensors.iter().zip(&cases) {
         check(case)?;
@@ -161,6 +162,17 @@ fn run_tensors(
         ));
     }
     Ok((reports, target.info()))
+}
+
+/// Opens the device; a GPU needs the kernels' images.
+fn open(context: &Context, arguments: &Run, kernels: &[&Kernel]) -> Result<Target, Failure> {
+    let target = Target::open(&arguments.device.device, context, Layout::Guarded)?;
+    if target.info().is_gpu() {
+        for kernel in kernels {
+            context.archive.kernel(kernel.name)?;
+        }
+    }
+    Ok(target)
 }
 
 /// Refuses what the contract forbids before a device is opened.
@@ -378,7 +390,7 @@ fn human(context: &Context, report: &Report) -> String {
             run.tensor_type.unwrap_or("-").to_owned(),
             if run.ok { "ok" } else { "WRONG" }.to_owned(),
             format!("{:.2e}", run.max_error),
-            format!("{:.3}", run.max_error_over_tolerance),
+            output::ratio(run.max_error_over_tolerance),
             format!("{:.1}", run.seconds * 1e6),
             format!("{:.2}", run.gigabytes_per_second),
         ];

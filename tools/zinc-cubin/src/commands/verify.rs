@@ -276,7 +276,7 @@ fn human(context: &Context, report: &Report) -> String {
                 .unwrap_or_else(|| "emulator".to_owned()),
             kernel.cases.to_string(),
             kernel.passed.to_string(),
-            ratio(kernel.max_error_over_tolerance),
+            output::ratio(kernel.max_error_over_tolerance),
             kernel.worst_case.clone(),
         ];
         if kernel.passed == kernel.cases {
@@ -292,12 +292,4 @@ fn human(context: &Context, report: &Report) -> String {
         report.cases,
         report.device
     )
-}
-
-fn ratio(value: f64) -> String {
-    if value >= 1e6 {
-        "wrong".to_owned()
-    } else {
-        format!("{value:.3}")
-    }
 }

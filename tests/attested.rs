@@ -1,0 +1,364 @@
+//! Every kernel's machine code for the GPU that the project is tested on has run there: its SHA-256 stands in an
+//! attestation under `tests/attested`, with every case passed and nothing found by the sanitizers.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use zinc_cuda::Archive;
+
+/// The machine code that is attested.
+const TARGET: &str = "sm_90";
+/// The sanitizers that an attestation needs.
+const SANITIZERS: [&str; 2] = ["memcheck", "racecheck"];
+/// How to make a new attestation.
+const RENEW: &str = "renew it on a machine with a GPU of that architecture: cargo build --release && tools/attest \
+                     OUT/h200.json, then move that file to tests/attested";
+
+/// What `tools/attest` writes, as far as it is looked at.
+#[derive(Deserialize)]
+struct Attestation {
+    compiler: String,
+    device: DeviceInfo,
+    kernels: Vec<Kernel>,
+    sanitizers: BTreeMap<String, Verdict>,
+}
+
+#[derive(Deserialize)]
+struct DeviceInfo {
+    kind: String,
+}
+
+#[derive(Deserialize)]
+struct Kernel {
+    name: String,
+    target: Option<String>,
+    sha256: Option<String>,
+    cases: usize,
+    passed: usize,
+}
+
+#[derive(Deserialize)]
+struct Verdict {
+    clean: bool,
+    summary: String,
+}
+
+impl Attestation {
+    /// What it says of an image: nothing, that it is good, or why it is not.
+    fn judge(&self, kernel: &str, sha256: &str) -> Option<Result<(), String>> {
+        let entry = self.kernels.iter().find(|entry| {
+            let names = (
+                entry.name.as_str(),
+                entry.target.as_deref(),
+                entry.sha256.as_deref(),
+            );
+            names == (kernel, Some(TARGET), Some(sha256))
+        })?;
+        Some(self.verdict(entry))
+    }
+
+    fn verdict(&self, entry: &Kernel) -> Result<(), String> {
+        if self.device.kind != "gpu" {
+            return Err(format!("ran on a {} and not on a GPU", self.device.kind));
+        }
+        if entry.cases == 0 || entry.passed != entry.cases {
+            return Err(format!("{} of {} cases passed", entry.passed, entry.cases));
+        }
+        for tool in SANITIZERS {
+            if !self.sanitizers.contains_key(tool) {
+                return Err(format!("{tool} did not run"));
+            }
+        }
+        match self.sanitizers.iter().find(|(_, verdict)| !verdict.clean) {
+            Some((tool, verdict)) => Err(format!("{tool} is not clean: {}", verdict.summary)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Every attestation of a folder, by its file.
+fn read(folder: &Path) -> Result<Vec<(PathBuf, Attestation)>, String> {
+    let entries =
+        std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut paths = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| format!("{}: {error}", folder.display()))?;
+    paths.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "json")
+    });
+    paths.sort();
+    let parse = |path: PathBuf| {
+        let text = std::fs::read(&path).map_err(|error| error.to_string());
+        text.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()))
+            .map_err(|error| format!("{}: no attestation: {error}", path.display()))
+            .map(|attestation| (path, attestation))
+    };
+    paths.into_iter().map(parse).collect()
+}
+
+/// What there was to compare.
+#[derive(Debug, PartialEq)]
+enum Outcome {
+    /// So many kernels are attested.
+    Attested(usize),
+    /// The archive has no code for the target.
+    NoSuchTarget,
+    /// Every attestation is of another compiler's code, whose hashes say nothing about this one's.
+    OtherCompiler,
+}
+
+/// Holds the archive's machine code against a folder of attestations.
+///
+/// # Errors
+/// Names every kernel without a good attestation, the reason, and what to do.
+fn check(archive: &Archive, folder: &Path) -> Result<Outcome, String> {
+    let target = TARGET.parse().expect("a target");
+    let images = archive.kernels().iter().filter_map(|kernel| {
+        let entry = kernel.target(target).ok()?;
+        Some((kernel.name.as_str(), entry.raw_hash.to_string()))
+    });
+    let images = Vec::from_iter(images);
+    if images.is_empty() {
+        return Ok(Outcome::NoSuchTarget);
+    }
+    let attestations = read(folder).map_err(|error| format!("{error}\n{RENEW}"))?;
+    let compiler = &archive.metadata().compiler;
+    let same = attestations
+        .iter()
+        .filter(|(_, attestation)| attestation.compiler == *compiler);
+    let same = Vec::from_iter(same);
+    if same.is_empty() && !attestations.is_empty() {
+        return Ok(Outcome::OtherCompiler);
+    }
+    let failure = |(name, hash): &(&str, String)| {
+        let verdicts = same.iter().filter_map(|(path, attestation)| {
+            let verdict = attestation.judge(name, hash)?;
+            Some(verdict.map_err(|why| format!("{}: {why}", path.display())))
+        });
+        let verdicts = Vec::from_iter(verdicts);
+        if verdicts.iter().any(Result::is_ok) {
+            return None;
+        }
+        let why = verdicts.into_iter().find_map(Result::err);
+        let why = why.unwrap_or_else(|| "no attestation has this hash".to_owned());
+        Some(format!("{name} {TARGET} {hash}: {why}"))
+    };
+    let failures = Vec::from_iter(images.iter().filter_map(failure));
+    if failures.is_empty() {
+        return Ok(Outcome::Attested(images.len()));
+    }
+    Err(format!(
+        "{} of {} kernels are not attested for {TARGET} by {compiler}:\n  {}\n{RENEW}",
+        failures.len(),
+        images.len(),
+        failures.join("\n  ")
+    ))
+}
+
+#[test]
+fn every_kernel_of_the_archive_is_attested() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attested");
+    match check(&zinc_cuda::archive().unwrap(), &folder) {
+        Ok(Outcome::Attested(kernels)) => println!("{kernels} kernels are attested"),
+        Ok(other) => println!("not checked: {other:?}"),
+        Err(text) => panic!("{text}"),
+    }
+}
+
+mod of_the_check {
+    use cubin_format::archive::Payload;
+    use cubin_format::{ArchiveBuilder, Digest, Metadata, NewKernel, NewTarget, Resources};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const COMPILER: &str = "nvcc 1.2.3";
+    const KERNELS: [&str; 2] = ["argmax", "vadd"];
+
+    /// An archive with these kernels; the image of each is its name.
+    fn archive(target: &str) -> Archive<'static> {
+        let mut builder = ArchiveBuilder::new(Metadata {
+            compiler: COMPILER.to_owned(),
+            ..Metadata::default()
+        });
+        for name in KERNELS {
+            builder.push(NewKernel {
+                name: name.to_owned(),
+                entry: name.to_owned(),
+                targets: vec![NewTarget {
+                    target: target.parse().unwrap(),
+                    resources: Resources::default(),
+                    compiler: String::new(),
+                    payload: Payload::compress(name.as_bytes()).unwrap(),
+                }],
+                ..NewKernel::default()
+            });
+        }
+        Archive::from_vec(builder.finish().unwrap()).unwrap()
+    }
+
+    /// A good attestation of these kernels, in the form that `tools/attest` writes.
+    fn attestation(kernels: &[&str]) -> Value {
+        let kernel = |name: &&str| {
+            json!({
+                "name": name,
+                "target": TARGET,
+                "sha256": Digest::of(name.as_bytes()).to_string(),
+                "cases": 7,
+                "passed": 7,
+                "max_error_over_tolerance": 0.25,
+                "worst_case": "all",
+            })
+        };
+        json!({
+            "tool": "zinc-cubin",
+            "version": "0.1.0",
+            "compiler": COMPILER,
+            "source_hash": "00",
+            "device": {"kind": "gpu", "name": "NVIDIA H200", "capability": "9.0", "driver": "13.0"},
+            "kernels": Vec::from_iter(kernels.iter().map(kernel)),
+            "cases": 7 * kernels.len(),
+            "passed": 7 * kernels.len(),
+            "sanitizers": {
+                "memcheck": {"clean": true, "summary": "ERROR SUMMARY: 0 errors"},
+                "racecheck": {"clean": true, "summary": "RACECHECK SUMMARY: 0 hazards displayed"},
+            },
+        })
+    }
+
+    /// Checks the archive against a folder with these attestations.
+    fn check_with(attestations: &[Value]) -> Result<Outcome, String> {
+        let folder = tempfile::tempdir().unwrap();
+        for (index, value) in attestations.iter().enumerate() {
+            let path = folder.path().join(format!("{index}.json"));
+            std::fs::write(path, value.to_string()).unwrap();
+        }
+        std::fs::write(folder.path().join("README.md"), "no attestation").unwrap();
+        check(&archive(TARGET), folder.path())
+    }
+
+    /// The check fails for exactly these kernels, and says why and what to do.
+    #[track_caller]
+    fn fails(attestations: &[Value], kernels: &[&str], why: &str) {
+        let text = check_with(attestations).unwrap_err();
+        for name in KERNELS {
+            let named = text.contains(&format!("{name} {TARGET} {}", Digest::of(name.as_bytes())));
+            assert_eq!(named, kernels.contains(&name), "{name}: {text}");
+        }
+        for part in [why, "tools/attest", "tests/attested"] {
+            assert!(text.contains(part), "{part} is missing in {text}");
+        }
+    }
+
+    /// A good attestation after a change.
+    fn changed(change: impl FnOnce(&mut Value)) -> [Value; 1] {
+        let mut value = attestation(&KERNELS);
+        change(&mut value);
+        [value]
+    }
+
+    #[test]
+    fn attested_kernels_pass_from_one_file_or_several() {
+        assert_eq!(
+            check_with(&[attestation(&KERNELS)]),
+            Ok(Outcome::Attested(2))
+        );
+        let each = KERNELS.map(|name| attestation(&[name]));
+        assert_eq!(check_with(&each), Ok(Outcome::Attested(2)));
+    }
+
+    #[test]
+    fn kernel_without_an_attestation_fails() {
+        fails(&[], &KERNELS, "no attestation has this hash");
+        fails(
+            &[attestation(&["vadd"])],
+            &["argmax"],
+            "no attestation has this hash",
+        );
+    }
+
+    #[test]
+    fn changed_code_fails() {
+        let other = Digest::of(b"vadd of yesterday").to_string();
+        let attestations = changed(|value| value["kernels"][1]["sha256"] = json!(other));
+        fails(&attestations, &["vadd"], "no attestation has this hash");
+    }
+
+    #[test]
+    fn code_of_another_kernel_or_target_attests_nothing() {
+        let attestations = changed(|value| value["kernels"][1]["name"] = json!("argmax"));
+        fails(&attestations, &["vadd"], "no attestation has this hash");
+        let attestations = changed(|value| value["kernels"][0]["target"] = json!("sm_80"));
+        fails(&attestations, &["argmax"], "no attestation has this hash");
+    }
+
+    #[test]
+    fn failed_or_missing_cases_fail() {
+        let attestations = changed(|value| value["kernels"][0]["passed"] = json!(6));
+        fails(&attestations, &["argmax"], "6 of 7 cases passed");
+        let attestations = changed(|value| {
+            value["kernels"][0]["cases"] = json!(0);
+            value["kernels"][0]["passed"] = json!(0);
+        });
+        fails(&attestations, &["argmax"], "0 of 0 cases passed");
+    }
+
+    #[test]
+    fn sanitizer_that_found_something_or_did_not_run_fails() {
+        let attestations = changed(|value| {
+            value["sanitizers"]["memcheck"] = json!({"clean": false, "summary": "28 errors"});
+        });
+        fails(&attestations, &KERNELS, "memcheck is not clean: 28 errors");
+        let attestations = changed(|value| {
+            value["sanitizers"]
+                .as_object_mut()
+                .unwrap()
+                .remove("racecheck");
+        });
+        fails(&attestations, &KERNELS, "racecheck did not run");
+    }
+
+    #[test]
+    fn good_attestation_counts_beside_a_bad_one_of_the_same_code() {
+        let [bad] = changed(|value| value["kernels"][0]["passed"] = json!(6));
+        assert_eq!(
+            check_with(&[bad, attestation(&KERNELS)]),
+            Ok(Outcome::Attested(2))
+        );
+    }
+
+    #[test]
+    fn report_of_the_emulator_attests_nothing() {
+        let attestations = changed(|value| value["device"]["kind"] = json!("cpu"));
+        fails(&attestations, &KERNELS, "ran on a cpu");
+        let attestations = changed(|value| value["kernels"][0]["sha256"] = Value::Null);
+        fails(&attestations, &["argmax"], "no attestation has this hash");
+    }
+
+    #[test]
+    fn code_of_another_compiler_or_target_is_not_compared() {
+        let attestations = changed(|value| value["compiler"] = json!("nvcc 9.9"));
+        assert_eq!(check_with(&attestations), Ok(Outcome::OtherCompiler));
+        let empty = tempfile::tempdir().unwrap();
+        let outcome = check(&archive("sm_80"), empty.path());
+        assert_eq!(outcome, Ok(Outcome::NoSuchTarget));
+    }
+
+    #[test]
+    fn file_that_is_no_attestation_and_a_missing_folder_fail() {
+        let text = check_with(&[json!({"kernels": []})]).unwrap_err();
+        assert!(
+            text.contains("0.json") && text.contains("no attestation"),
+            "{text}"
+        );
+        let text = check(&archive(TARGET), Path::new("/nowhere")).unwrap_err();
+        assert!(
+            text.contains("/nowhere") && text.contains("tools/attest"),
+            "{text}"
+        );
+    }
+}

@@ -259,62 +259,30 @@ typedef struct zcu_queue zcu_queue;
 // Streams large amounts of data to and from a device, on a stream of its own. One thread at a time uses it.
 typedef struct zcu_uploader zcu_uploader;
 
-// What an archive is. The text lives as long as the archive.
-typedef struct zcu_archive_info {
-    // The exact build of the compiler.
-    const char *compiler;
-    // SHA-256 of the sources that it was compiled from.
-    uint8_t source_sha256[32];
-    // Bytes of the archive.
-    uint64_t bytes;
-    // Kernels.
-    size_t kernel_count;
-    // Images of all kernels.
-    size_t image_count;
-} zcu_archive_info;
-
-// A kernel of an archive. The texts live as long as the archive.
-typedef struct zcu_archive_kernel_info {
-    // Name.
-    const char *name;
-    // Family.
-    const char *family;
-    // One sentence.
-    const char *summary;
-    // Symbol of the entry in its images.
-    const char *entry;
-    // Images.
-    size_t image_count;
-    // Whether it is beyond the 110.
-    bool extended;
-} zcu_archive_kernel_info;
-
-// An image of a kernel.
-typedef struct zcu_image_info {
-    // What it is compiled for, such as "sm_90" (machine code) or "compute_120" (PTX).
-    char target[16];
-    // The number in it, such as 90.
-    uint32_t arch;
-    // Whether it is PTX, which the driver compiles when it is loaded.
-    bool ptx;
-    // Bytes of the image.
-    uint64_t bytes;
-    // Bytes in the archive, where it is compressed.
-    uint64_t stored_bytes;
-    // SHA-256 of the image.
-    uint8_t sha256[32];
-    // Registers per thread; 0 for PTX, as are the next ones.
-    uint32_t registers;
-    // Static shared memory of a block, bytes.
-    uint32_t shared_bytes;
-    // Local memory of a thread, bytes.
-    uint32_t local_bytes;
-    // Register spills of a thread, bytes stored and loaded.
-    uint64_t spill_bytes;
-} zcu_image_info;
+// What is known of a failure. No text is NULL; what does not apply is empty.
+typedef struct {
+    // What the function returned.
+    zcu_status status;
+    // The driver's code (CUresult); 0 where no driver call failed, negative where it could not be made.
+    int32_t driver_code;
+    // The whole message, for people. It may have several lines.
+    const char *text;
+    // The kernel.
+    const char *kernel;
+    // The buffer, by its name in the contract.
+    const char *buffer;
+    // The image ("sm_90", "compute_120") or compute capability ("9.0") that it is about.
+    const char *arch;
+    // What was wanted.
+    const char *wanted;
+    // What was found.
+    const char *found;
+    // What helps: the most similar name, or the usual cause.
+    const char *hint;
+} zcu_error;
 
 // What a kernel is and what a dispatch passes to it. The texts are never freed.
-typedef struct zcu_kernel_info {
+typedef struct {
     // Name of the kernel and of its entry point.
     const char *name;
     // Family, such as "gemm" or "attention".
@@ -342,7 +310,7 @@ typedef struct zcu_kernel_info {
 } zcu_kernel_info;
 
 // One buffer of a contract. The texts are never freed.
-typedef struct zcu_buffer_info {
+typedef struct {
     // Name.
     const char *name;
     // Element type or block format.
@@ -358,7 +326,7 @@ typedef struct zcu_buffer_info {
 } zcu_buffer_info;
 
 // One 4-byte field of a kernel. The texts are never freed.
-typedef struct zcu_field_info {
+typedef struct {
     // Name.
     const char *name;
     // Meaning and unit.
@@ -374,7 +342,7 @@ typedef struct zcu_field_info {
 } zcu_field_info;
 
 // What a dispatch passes besides its buffers.
-typedef struct zcu_values {
+typedef struct {
     // The push block, byte for byte that of the Vulkan shader: a zinc_..._push of zinc_kernels.h.
     const void *push;
     // Its bytes.
@@ -390,7 +358,7 @@ typedef struct zcu_values {
 } zcu_values;
 
 // How a kernel is launched.
-typedef struct zcu_geometry {
+typedef struct {
     // Blocks along x, y and z; all 0 where there is nothing to do.
     uint32_t grid[3];
     // Threads along x, y and z.
@@ -400,15 +368,69 @@ typedef struct zcu_geometry {
 } zcu_geometry;
 
 // A range of device memory, for a check without a device.
-typedef struct zcu_binding {
+typedef struct {
     // Address of the first byte, in any address space; 0 with 0 bytes binds nothing.
     uint64_t address;
     // Bytes.
     uint64_t bytes;
 } zcu_binding;
 
+// What an archive is. The text lives as long as the archive.
+typedef struct {
+    // The exact build of the compiler.
+    const char *compiler;
+    // SHA-256 of the sources that it was compiled from.
+    uint8_t source_sha256[32];
+    // Bytes of the archive.
+    uint64_t bytes;
+    // Kernels.
+    size_t kernel_count;
+    // Images of all kernels.
+    size_t image_count;
+} zcu_archive_info;
+
+// A kernel of an archive. The texts live as long as the archive.
+typedef struct {
+    // Name.
+    const char *name;
+    // Family.
+    const char *family;
+    // One sentence.
+    const char *summary;
+    // Symbol of the entry in its images.
+    const char *entry;
+    // Images.
+    size_t image_count;
+    // Whether it is beyond the 110.
+    bool extended;
+} zcu_archive_kernel_info;
+
+// An image of a kernel.
+typedef struct {
+    // What it is compiled for, such as "sm_90" (machine code) or "compute_120" (PTX).
+    char target[16];
+    // The number in it, such as 90.
+    uint32_t arch;
+    // Whether it is PTX, which the driver compiles when it is loaded.
+    bool ptx;
+    // Bytes of the image.
+    uint64_t bytes;
+    // Bytes in the archive, where it is compressed.
+    uint64_t stored_bytes;
+    // SHA-256 of the image.
+    uint8_t sha256[32];
+    // Registers per thread; 0 for PTX, as are the next ones.
+    uint32_t registers;
+    // Static shared memory of a block, bytes.
+    uint32_t shared_bytes;
+    // Local memory of a thread, bytes.
+    uint32_t local_bytes;
+    // Register spills of a thread, bytes stored and loaded.
+    uint64_t spill_bytes;
+} zcu_image_info;
+
 // What the driver says of a device.
-typedef struct zcu_device_info {
+typedef struct {
     // Product name.
     char name[256];
     // Domain, bus, device and function, such as "0000:3b:00.0".
@@ -440,7 +462,7 @@ typedef struct zcu_device_info {
 } zcu_device_info;
 
 // What a loaded kernel uses on its device.
-typedef struct zcu_entry_info {
+typedef struct {
     // The image that was chosen, such as "sm_90".
     char target[16];
     // Registers per thread.
@@ -455,18 +477,8 @@ typedef struct zcu_entry_info {
     uint32_t max_threads_per_block;
 } zcu_entry_info;
 
-// A part of a buffer.
-typedef struct zcu_slice {
-    // The buffer; NULL binds nothing, where the contract touches nothing.
-    const struct zcu_buffer *buffer;
-    // First byte.
-    uint64_t offset;
-    // Bytes, or ZCU_TO_END.
-    uint64_t bytes;
-} zcu_slice;
-
 // How a queue is made. What is 0 is the default.
-typedef struct zcu_queue_options {
+typedef struct {
     // Commands that may be pending at once; 64 by default.
     uint32_t ring;
     // Pinned buffers for zcu_queue_write and zcu_queue_read, which allocate them when first used; 2 by default.
@@ -475,35 +487,23 @@ typedef struct zcu_queue_options {
     uint64_t staging_slot_bytes;
 } zcu_queue_options;
 
+// A part of a buffer.
+typedef struct {
+    // The buffer; NULL binds nothing, where the contract touches nothing.
+    const zcu_buffer *buffer;
+    // First byte.
+    uint64_t offset;
+    // Bytes, or ZCU_TO_END.
+    uint64_t bytes;
+} zcu_slice;
+
 // A committed command of a queue.
-typedef struct zcu_token {
+typedef struct {
     // Which queue.
     uint64_t queue;
     // Which of its commands.
     uint64_t command;
 } zcu_token;
-
-// What is known of a failure. No text is NULL; what does not apply is empty.
-typedef struct zcu_error {
-    // What the function returned.
-    zcu_status status;
-    // The driver's code (CUresult); 0 where no driver call failed, negative where it could not be made.
-    int32_t driver_code;
-    // The whole message, for people. It may have several lines.
-    const char *text;
-    // The kernel.
-    const char *kernel;
-    // The buffer, by its name in the contract.
-    const char *buffer;
-    // The image ("sm_90", "compute_120") or compute capability ("9.0") that it is about.
-    const char *arch;
-    // What was wanted.
-    const char *wanted;
-    // What was found.
-    const char *found;
-    // What helps: the most similar name, or the usual cause.
-    const char *hint;
-} zcu_error;
 
 #ifdef __cplusplus
 extern "C" {
@@ -517,86 +517,11 @@ uint32_t zcu_interface(void);
 // Version of the library, such as "0.1.0".
 const char *zcu_version(void);
 
-// ---- archives and images: no device is needed ----
+// ---- failures ----
 
-// Opens the archive that is part of the library.
-zcu_status zcu_archive_open_embedded(struct zcu_archive **archive);
-
-// Opens an archive in memory, of which it takes a copy.
-zcu_status zcu_archive_open_memory(const void *data, size_t bytes, struct zcu_archive **archive);
-
-// Opens an archive file.
-zcu_status zcu_archive_open_file(const char *path, struct zcu_archive **archive);
-
-// Frees an archive; NULL is nothing. Libraries and images made from it stay usable.
-void zcu_archive_free(struct zcu_archive *archive);
-
-// What an archive is.
-zcu_status zcu_archive_describe(const struct zcu_archive *archive, struct zcu_archive_info *info);
-
-// A kernel of an archive, by its index. They are sorted by name.
-zcu_status zcu_archive_kernel(const struct zcu_archive *archive, size_t index, struct zcu_archive_kernel_info *info);
-
-// Index of the kernel with this name.
-zcu_status zcu_archive_find(const struct zcu_archive *archive, const char *kernel, size_t *index);
-
-// What one image of a kernel is, by the kernel's index and its own, without extracting it.
-zcu_status zcu_archive_image(const struct zcu_archive *archive, size_t kernel, size_t image, struct zcu_image_info *info);
-
-// Extracts every image and compares its hash. images becomes how many there are; it may be NULL. The failure is that of the
-// first damaged one.
-zcu_status zcu_archive_verify(const struct zcu_archive *archive, size_t *images);
-
-// Extracts the image of a kernel for a target, such as "sm_90" or "compute_120".
-zcu_status zcu_image_extract(const struct zcu_archive *archive,
-                             const char *kernel,
-                             const char *target,
-                             struct zcu_image **image);
-
-// Extracts the image of a kernel to load on a device of this compute capability: exact machine code, else the highest of
-// the same major revision that runs there, else the highest PTX.
-zcu_status zcu_image_extract_for(const struct zcu_archive *archive,
-                                 const char *kernel,
-                                 uint32_t major,
-                                 uint32_t minor,
-                                 struct zcu_image **image);
-
-// What an image is.
-zcu_status zcu_image_describe(const struct zcu_image *image, struct zcu_image_info *info);
-
-// The bytes of an image, with a NUL behind them that they do not count: what cuModuleLoadData and cuLibraryLoadData take.
-// They live as long as the image. NULL for NULL.
-const void *zcu_image_data(const struct zcu_image *image);
-
-// How many bytes an image has; 0 for NULL.
-size_t zcu_image_bytes(const struct zcu_image *image);
-
-// The symbol of the entry, for cuModuleGetFunction. It lives as long as the image. NULL for NULL.
-const char *zcu_image_entry(const struct zcu_image *image);
-
-// Frees an image; NULL is nothing.
-void zcu_image_free(struct zcu_image *image);
-
-// ---- device memory ----
-
-// Allocates device memory; its contents are undefined. Its address is a multiple of 256.
-zcu_status zcu_buffer_create(const struct zcu_device *device, uint64_t bytes, struct zcu_buffer **buffer);
-
-// A buffer around memory of the caller (CUdeviceptr) in the device's context. It has to stay allocated until the buffer is
-// freed and the work that uses it is done. Freeing the buffer does not free the memory.
-zcu_status zcu_buffer_from_address(const struct zcu_device *device,
-                                   uint64_t address,
-                                   uint64_t bytes,
-                                   struct zcu_buffer **buffer);
-
-// Frees a buffer; NULL is nothing. Work that was given the buffer keeps its memory until it is done.
-void zcu_buffer_free(struct zcu_buffer *buffer);
-
-// The device address (CUdeviceptr); 0 for NULL.
-uint64_t zcu_buffer_address(const struct zcu_buffer *buffer);
-
-// How many bytes a buffer has; 0 for NULL.
-uint64_t zcu_buffer_bytes(const struct zcu_buffer *buffer);
+// What is known of the last failure on this thread; NULL before the first. It stays until the next failure on this thread: a
+// call that succeeds does not change it.
+const zcu_error *zcu_last_error(void);
 
 // ---- contracts: no device is needed ----
 
@@ -604,51 +529,108 @@ uint64_t zcu_buffer_bytes(const struct zcu_buffer *buffer);
 size_t zcu_kernel_count(void);
 
 // The contract at an index. They are sorted by name.
-zcu_status zcu_kernel_at(size_t index, const struct zcu_kernel **kernel);
+zcu_status zcu_kernel_at(size_t index, const zcu_kernel **kernel);
 
 // The contract of the kernel with this name. Look it up once: a dispatch takes the pointer.
-zcu_status zcu_kernel_find(const char *name, const struct zcu_kernel **kernel);
+zcu_status zcu_kernel_find(const char *name, const zcu_kernel **kernel);
 
 // What a kernel is and what a dispatch passes to it.
-zcu_status zcu_kernel_describe(const struct zcu_kernel *kernel, struct zcu_kernel_info *info);
+zcu_status zcu_kernel_describe(const zcu_kernel *kernel, zcu_kernel_info *info);
 
 // One buffer of a kernel, by its place in the binding order.
-zcu_status zcu_kernel_buffer(const struct zcu_kernel *kernel, size_t index, struct zcu_buffer_info *info);
+zcu_status zcu_kernel_buffer(const zcu_kernel *kernel, size_t index, zcu_buffer_info *info);
 
 // One field of a kernel: the push fields, then the launch counts, then the specialization values.
-zcu_status zcu_kernel_field(const struct zcu_kernel *kernel, size_t index, struct zcu_field_info *info);
+zcu_status zcu_kernel_field(const zcu_kernel *kernel, size_t index, zcu_field_info *info);
 
 // The complete push struct, as the device code takes it behind the buffers' addresses: push fields, launch counts,
 // specialization values. capacity is that of words; count becomes the number of words. For engines that launch the images
 // with their own driver loader.
-zcu_status zcu_kernel_words(const struct zcu_kernel *kernel,
-                            const struct zcu_values *values,
+zcu_status zcu_kernel_words(const zcu_kernel *kernel,
+                            const zcu_values *values,
                             uint32_t *words,
                             size_t capacity,
                             size_t *count);
 
 // The bytes of a buffer that the kernel may touch with these values: from start to before end. The buffer has to have end
 // bytes; 0 and 0: it is not touched. Preconditions are not checked here.
-zcu_status zcu_kernel_buffer_range(const struct zcu_kernel *kernel,
-                                   const struct zcu_values *values,
+zcu_status zcu_kernel_buffer_range(const zcu_kernel *kernel,
+                                   const zcu_values *values,
                                    size_t buffer,
                                    uint64_t *start,
                                    uint64_t *end);
 
 // How a kernel is launched with these values, for an image compiled for arch (90 for sm_90) on a device with sm_count
 // multiprocessors. Preconditions are not checked here.
-zcu_status zcu_kernel_geometry(const struct zcu_kernel *kernel,
-                               const struct zcu_values *values,
+zcu_status zcu_kernel_geometry(const zcu_kernel *kernel,
+                               const zcu_values *values,
                                uint32_t arch,
                                uint32_t sm_count,
-                               struct zcu_geometry *geometry);
+                               zcu_geometry *geometry);
 
 // Checks a dispatch as zcu_queue_dispatch does, without a device: values, number, size and alignment of the buffers,
 // preconditions, overlaps.
-zcu_status zcu_kernel_check(const struct zcu_kernel *kernel,
-                            const struct zcu_values *values,
-                            const struct zcu_binding *buffers,
+zcu_status zcu_kernel_check(const zcu_kernel *kernel,
+                            const zcu_values *values,
+                            const zcu_binding *buffers,
                             size_t buffer_count);
+
+// ---- archives and images: no device is needed ----
+
+// Opens the archive that is part of the library.
+zcu_status zcu_archive_open_embedded(zcu_archive **archive);
+
+// Opens an archive in memory, of which it takes a copy.
+zcu_status zcu_archive_open_memory(const void *data, size_t bytes, zcu_archive **archive);
+
+// Opens an archive file.
+zcu_status zcu_archive_open_file(const char *path, zcu_archive **archive);
+
+// Frees an archive; NULL is nothing. Libraries and images made from it stay usable.
+void zcu_archive_free(zcu_archive *archive);
+
+// What an archive is.
+zcu_status zcu_archive_describe(const zcu_archive *archive, zcu_archive_info *info);
+
+// A kernel of an archive, by its index. They are sorted by name.
+zcu_status zcu_archive_kernel(const zcu_archive *archive, size_t index, zcu_archive_kernel_info *info);
+
+// Index of the kernel with this name.
+zcu_status zcu_archive_find(const zcu_archive *archive, const char *kernel, size_t *index);
+
+// What one image of a kernel is, by the kernel's index and its own, without extracting it.
+zcu_status zcu_archive_image(const zcu_archive *archive, size_t kernel, size_t image, zcu_image_info *info);
+
+// Extracts every image and compares its hash. images becomes how many there are; it may be NULL. The failure is that of the
+// first damaged one.
+zcu_status zcu_archive_verify(const zcu_archive *archive, size_t *images);
+
+// Extracts the image of a kernel for a target, such as "sm_90" or "compute_120".
+zcu_status zcu_image_extract(const zcu_archive *archive, const char *kernel, const char *target, zcu_image **image);
+
+// Extracts the image of a kernel to load on a device of this compute capability: exact machine code, else the highest of
+// the same major revision that runs there, else the highest PTX.
+zcu_status zcu_image_extract_for(const zcu_archive *archive,
+                                 const char *kernel,
+                                 uint32_t major,
+                                 uint32_t minor,
+                                 zcu_image **image);
+
+// What an image is.
+zcu_status zcu_image_describe(const zcu_image *image, zcu_image_info *info);
+
+// The bytes of an image, with a NUL behind them that they do not count: what cuModuleLoadData and cuLibraryLoadData take.
+// They live as long as the image. NULL for NULL.
+const void *zcu_image_data(const zcu_image *image);
+
+// How many bytes an image has; 0 for NULL.
+size_t zcu_image_bytes(const zcu_image *image);
+
+// The symbol of the entry, for cuModuleGetFunction. It lives as long as the image. NULL for NULL.
+const char *zcu_image_entry(const zcu_image *image);
+
+// Frees an image; NULL is nothing.
+void zcu_image_free(zcu_image *image);
 
 // ---- devices and their kernels ----
 
@@ -660,552 +642,221 @@ zcu_status zcu_driver_version(uint32_t *version);
 zcu_status zcu_device_count(uint32_t *count);
 
 // What the driver says of a device, by its ordinal. Opens none.
-zcu_status zcu_device_at(uint32_t ordinal, struct zcu_device_info *info);
+zcu_status zcu_device_at(uint32_t ordinal, zcu_device_info *info);
 
 // Opens a device. selector is "best" (the highest compute capability, then the most multiprocessors), an ordinal ("1"), a
 // PCI address ("0000:3b:00.0") or a UUID ("GPU-..."); NULL or "auto" is what the environment variable ZINC_DEVICE says, else
 // the best. ZCU_STATUS_NO_DEVICE where this machine has no usable GPU: the text lists every place that was tried.
-zcu_status zcu_device_open(const char *selector, struct zcu_device **device);
+zcu_status zcu_device_open(const char *selector, zcu_device **device);
 
 // A device around a CUcontext of the caller, which has to outlive it and everything made from it.
-zcu_status zcu_device_from_context(void *context, struct zcu_device **device);
+zcu_status zcu_device_from_context(void *context, zcu_device **device);
 
 // Frees a device; NULL is nothing. The context is released when everything made from the device is freed too.
-void zcu_device_free(struct zcu_device *device);
+void zcu_device_free(zcu_device *device);
 
 // What the driver says of an open device.
-zcu_status zcu_device_describe(const struct zcu_device *device, struct zcu_device_info *info);
+zcu_status zcu_device_describe(const zcu_device *device, zcu_device_info *info);
 
 // Free and total device memory, bytes.
-zcu_status zcu_device_memory(const struct zcu_device *device, uint64_t *free, uint64_t *total);
+zcu_status zcu_device_memory(const zcu_device *device, uint64_t *free, uint64_t *total);
 
 // Waits until everything on the device is done.
-zcu_status zcu_device_synchronize(const struct zcu_device *device);
+zcu_status zcu_device_synchronize(const zcu_device *device);
 
 // The CUcontext, for other CUDA clients; NULL for NULL.
-void *zcu_device_context(const struct zcu_device *device);
+void *zcu_device_context(const zcu_device *device);
 
 // Takes the kernels of an archive for a device; NULL is the archive that is part of the library. Each kernel is loaded when
 // it is first used. ZCU_STATUS_UNSUPPORTED_DEVICE where a kernel has no image for the device.
-zcu_status zcu_library_create(const struct zcu_device *device,
-                              const struct zcu_archive *archive,
-                              struct zcu_library **library);
+zcu_status zcu_library_create(const zcu_device *device, const zcu_archive *archive, zcu_library **library);
 
 // Frees a library; NULL is nothing. Queues, lists and graphs made from it stay usable.
-void zcu_library_free(struct zcu_library *library);
+void zcu_library_free(zcu_library *library);
 
 // Loads a kernel if it is not loaded yet, and says what it uses.
-zcu_status zcu_library_load(const struct zcu_library *library, const struct zcu_kernel *kernel, struct zcu_entry_info *info);
+zcu_status zcu_library_load(const zcu_library *library, const zcu_kernel *kernel, zcu_entry_info *info);
 
 // Loads every kernel now instead of on first use. count becomes how many are loaded; it may be NULL.
-zcu_status zcu_library_load_all(const struct zcu_library *library, size_t *count);
+zcu_status zcu_library_load_all(const zcu_library *library, size_t *count);
+
+// ---- device memory ----
+
+// Allocates device memory; its contents are undefined. Its address is a multiple of 256.
+zcu_status zcu_buffer_create(const zcu_device *device, uint64_t bytes, zcu_buffer **buffer);
+
+// A buffer around memory of the caller (CUdeviceptr) in the device's context. It has to stay allocated until the buffer is
+// freed and the work that uses it is done. Freeing the buffer does not free the memory.
+zcu_status zcu_buffer_from_address(const zcu_device *device, uint64_t address, uint64_t bytes, zcu_buffer **buffer);
+
+// Frees a buffer; NULL is nothing. Work that was given the buffer keeps its memory until it is done.
+void zcu_buffer_free(zcu_buffer *buffer);
+
+// The device address (CUdeviceptr); 0 for NULL.
+uint64_t zcu_buffer_address(const zcu_buffer *buffer);
+
+// How many bytes a buffer has; 0 for NULL.
+uint64_t zcu_buffer_bytes(const zcu_buffer *buffer);
+
+// ---- queues ----
+
+// A queue on a stream of its own. options may be NULL.
+zcu_status zcu_queue_create(const zcu_library *library, const zcu_queue_options *options, zcu_queue **queue);
+
+// A queue on a CUstream of the caller (NULL: the null stream), which has to outlive it. The stream's work runs in the order
+// in which it is submitted, whoever submits it. options may be NULL.
+zcu_status zcu_queue_from_stream(const zcu_library *library,
+                                 void *stream,
+                                 const zcu_queue_options *options,
+                                 zcu_queue **queue);
+
+// Frees a queue; NULL is nothing. Waits for its work.
+void zcu_queue_free(zcu_queue *queue);
+
+// The CUstream, for other CUDA clients.
+zcu_status zcu_queue_stream(const zcu_queue *queue, void **stream);
+
+// Opens a command. Work opens one by itself; this says where a command starts, and finds one that was forgotten.
+zcu_status zcu_queue_begin(zcu_queue *queue);
+
+// Dispatches a kernel: checks values and buffers against its contract, works out grid, block and shared memory, and
+// launches. What is refused never reaches the device. buffers are in binding order.
+zcu_status zcu_queue_dispatch(zcu_queue *queue,
+                              const zcu_kernel *kernel,
+                              const zcu_values *values,
+                              const zcu_slice *buffers,
+                              size_t buffer_count);
+
+// Launches a kernel without the checks of its contract: words is the complete push struct (zcu_kernel_words), geometry what
+// zcu_kernel_geometry gives for it, the loaded image and this device; a grid of zeros launches nothing. A dispatch that
+// zcu_kernel_check refuses, or a geometry that is not the kernel's, reads or writes memory that it should not.
+// Shared memory beyond 48 KiB has to be asked for by a checked dispatch before.
+zcu_status zcu_queue_dispatch_unchecked(zcu_queue *queue,
+                                        const zcu_kernel *kernel,
+                                        const zcu_geometry *geometry,
+                                        const uint32_t *words,
+                                        size_t word_count,
+                                        const zcu_slice *buffers,
+                                        size_t buffer_count);
+
+// Commits the open command and waits until it, and so everything before it, is done.
+zcu_status zcu_queue_commit(zcu_queue *queue);
+
+// Commits the open command. Where the ring is full, waits for the oldest pending one first.
+zcu_status zcu_queue_commit_async(zcu_queue *queue, zcu_token *token);
+
+// Commits the open command. Where the ring is full, fails with ZCU_STATUS_RING_FULL: the command stays open.
+zcu_status zcu_queue_try_commit_async(zcu_queue *queue, zcu_token *token);
+
+// Waits for a command, and releases it and all before it.
+zcu_status zcu_queue_wait(zcu_queue *queue, zcu_token token);
+
+// Whether a command is done.
+zcu_status zcu_queue_is_done(zcu_queue *queue, zcu_token token, bool *done);
+
+// Releases what finished commands keep alive, without waiting. count becomes how many commands; it may be NULL.
+zcu_status zcu_queue_release_completed(zcu_queue *queue, size_t *count);
+
+// How many commands are committed and not released.
+zcu_status zcu_queue_pending(zcu_queue *queue, size_t *count);
+
+// Waits until everything submitted is done, and releases all committed commands. The open command stays open.
+zcu_status zcu_queue_synchronize(zcu_queue *queue);
+
+// Fills a slice with a byte, in order with the queue's other work.
+zcu_status zcu_queue_fill(zcu_queue *queue, zcu_slice to, uint8_t value);
+
+// Copies a slice to another of the same length, in order with the queue's other work. They must not overlap.
+zcu_status zcu_queue_copy(zcu_queue *queue, zcu_slice to, zcu_slice from);
+
+// Uploads host bytes to a slice of the same length, in order with the queue's other work. The bytes are copied before it
+// returns. For model weights see zcu_uploader.
+zcu_status zcu_queue_write(zcu_queue *queue, zcu_slice to, const void *data, size_t bytes);
+
+// Downloads a slice into host memory of the same length: waits for the queue's work before it, and for the copy.
+zcu_status zcu_queue_read(zcu_queue *queue, zcu_slice from, void *data, size_t bytes);
 
 // ---- graphs ----
 
 // Starts to record a graph: until the capture ends, work of the queue and of its stream becomes part of the graph and does
 // not run. No command may be open.
-zcu_status zcu_queue_begin_capture(struct zcu_queue *queue);
+zcu_status zcu_queue_begin_capture(zcu_queue *queue);
 
 // The number of the dispatch that was captured last, for zcu_graph_set. Dispatches are numbered from 0 in the order of
 // recording.
-zcu_status zcu_queue_last_captured(struct zcu_queue *queue, uint32_t *dispatch);
+zcu_status zcu_queue_last_captured(zcu_queue *queue, uint32_t *dispatch);
 
 // Ends the capture and makes the graph. Its dispatches depend on each other in the order of recording. The capture is over
 // in any case.
-zcu_status zcu_queue_end_capture(struct zcu_queue *queue, struct zcu_graph **graph);
+zcu_status zcu_queue_end_capture(zcu_queue *queue, zcu_graph **graph);
 
 // Launches a graph, in order with the queue's other work.
-zcu_status zcu_queue_launch(struct zcu_queue *queue, struct zcu_graph *graph);
+zcu_status zcu_queue_launch(zcu_queue *queue, zcu_graph *graph);
 
 // Moves what the device needs of a graph to the device, so that its first launch costs no more than later ones.
-zcu_status zcu_queue_prepare(struct zcu_queue *queue, struct zcu_graph *graph);
+zcu_status zcu_queue_prepare(zcu_queue *queue, zcu_graph *graph);
 
 // How many dispatches a graph has.
-zcu_status zcu_graph_dispatch_count(struct zcu_graph *graph, size_t *count);
+zcu_status zcu_graph_dispatch_count(zcu_graph *graph, size_t *count);
 
 // Gives a dispatch of a graph new values for later launches. They are checked like a new dispatch on the same buffers, and
 // grid, block and shared memory follow. Launches that are already submitted keep the old ones; after a failure so do later
 // ones.
-zcu_status zcu_graph_set(struct zcu_graph *graph, uint32_t dispatch, const struct zcu_values *values);
+zcu_status zcu_graph_set(zcu_graph *graph, uint32_t dispatch, const zcu_values *values);
 
 // As zcu_graph_set, for the push block alone: launch counts and specialization values stay.
-zcu_status zcu_graph_set_push(struct zcu_graph *graph, uint32_t dispatch, const void *push, size_t push_bytes);
+zcu_status zcu_graph_set_push(zcu_graph *graph, uint32_t dispatch, const void *push, size_t push_bytes);
 
 // Frees a graph; NULL is nothing. Launches that are already submitted keep what they need.
-void zcu_graph_free(struct zcu_graph *graph);
+void zcu_graph_free(zcu_graph *graph);
 
 // ---- command lists ----
 
 // An empty list. It is submitted to queues of the same library.
-zcu_status zcu_list_create(const struct zcu_library *library, struct zcu_list **list);
+zcu_status zcu_list_create(const zcu_library *library, zcu_list **list);
 
 // Checks a dispatch as zcu_queue_dispatch does, and appends it.
-zcu_status zcu_list_dispatch(struct zcu_list *list,
-                             const struct zcu_kernel *kernel,
-                             const struct zcu_values *values,
-                             const struct zcu_slice *buffers,
+zcu_status zcu_list_dispatch(zcu_list *list,
+                             const zcu_kernel *kernel,
+                             const zcu_values *values,
+                             const zcu_slice *buffers,
                              size_t buffer_count);
 
 // Submits a list in one call, as often as wanted. Nothing is checked again.
-zcu_status zcu_queue_submit(struct zcu_queue *queue, struct zcu_list *list);
+zcu_status zcu_queue_submit(zcu_queue *queue, zcu_list *list);
 
 // Makes a graph of a list without a capture: each dispatch depends on the one before.
-zcu_status zcu_list_graph(struct zcu_list *list, struct zcu_graph **graph);
+zcu_status zcu_list_graph(zcu_list *list, zcu_graph **graph);
 
 // Frees a list; NULL is nothing. What was submitted keeps what it needs.
-void zcu_list_free(struct zcu_list *list);
-
-// ---- queues ----
-
-// A queue on a stream of its own. options may be NULL.
-zcu_status zcu_queue_create(const struct zcu_library *library,
-                            const struct zcu_queue_options *options,
-                            struct zcu_queue **queue);
-
-// A queue on a CUstream of the caller (NULL: the null stream), which has to outlive it. The stream's work runs in the order
-// in which it is submitted, whoever submits it. options may be NULL.
-zcu_status zcu_queue_from_stream(const struct zcu_library *library,
-                                 void *stream,
-                                 const struct zcu_queue_options *options,
-                                 struct zcu_queue **queue);
-
-// Frees a queue; NULL is nothing. Waits for its work.
-void zcu_queue_free(struct zcu_queue *queue);
-
-// The CUstream, for other CUDA clients.
-zcu_status zcu_queue_stream(const struct zcu_queue *queue, void **stream);
-
-// Opens a command. Work opens one by itself; this says where a command starts, and finds one that was forgotten.
-zcu_status zcu_queue_begin(struct zcu_queue *queue);
-
-// Dispatches a kernel: checks values and buffers against its contract, works out grid, block and shared memory, and
-// launches. What is refused never reaches the device. buffers are in binding order.
-zcu_status zcu_queue_dispatch(struct zcu_queue *queue,
-                              const struct zcu_kernel *kernel,
-                              const struct zcu_values *values,
-                              const struct zcu_slice *buffers,
-                              size_t buffer_count);
-
-// Launches a kernel without the checks of its contract: words is the complete push struct (zcu_kernel_words), geometry what
-// zcu_kernel_geometry gives for it, the loaded image and this device; a grid of zeros launches nothing. A dispatch that
-// zcu_kernel_check refuses, or a geometry that is not the kernel's, reads or writes memory that it should not.
-// Shared memory beyond 48 KiB has to be asked for by a checked dispatch before.
-zcu_status zcu_queue_dispatch_unchecked(struct zcu_queue *queue,
-                                        const struct zcu_kernel *kernel,
-                                        const struct zcu_geometry *geometry,
-                                        const uint32_t *words,
-                                        size_t word_count,
-                                        const struct zcu_slice *buffers,
-                                        size_t buffer_count);
-
-// Commits the open command and waits until it, and so everything before it, is done.
-zcu_status zcu_queue_commit(struct zcu_queue *queue);
-
-// Commits the open command. Where the ring is full, waits for the oldest pending one first.
-zcu_status zcu_queue_commit_async(struct zcu_queue *queue, struct zcu_token *token);
-
-// Commits the open command. Where the ring is full, fails with ZCU_STATUS_RING_FULL: the command stays open.
-zcu_status zcu_queue_try_commit_async(struct zcu_queue *queue, struct zcu_token *token);
-
-// Waits for a command, and releases it and all before it.
-zcu_status zcu_queue_wait(struct zcu_queue *queue, struct zcu_token token);
-
-// Whether a command is done.
-zcu_status zcu_queue_is_done(struct zcu_queue *queue, struct zcu_token token, bool *done);
-
-// Releases what finished commands keep alive, without waiting. count becomes how many commands; it may be NULL.
-zcu_status zcu_queue_release_completed(struct zcu_queue *queue, size_t *count);
-
-// How many commands are committed and not released.
-zcu_status zcu_queue_pending(struct zcu_queue *queue, size_t *count);
-
-// Waits until everything submitted is done, and releases all committed commands. The open command stays open.
-zcu_status zcu_queue_synchronize(struct zcu_queue *queue);
-
-// Fills a slice with a byte, in order with the queue's other work.
-zcu_status zcu_queue_fill(struct zcu_queue *queue, struct zcu_slice to, uint8_t value);
-
-// Copies a slice to another of the same length, in order with the queue's other work. They must not overlap.
-zcu_status zcu_queue_copy(struct zcu_queue *queue, struct zcu_slice to, struct zcu_slice from);
-
-// Uploads host bytes to a slice of the same length, in order with the queue's other work. The bytes are copied before it
-// returns. For model weights see zcu_uploader.
-zcu_status zcu_queue_write(struct zcu_queue *queue, struct zcu_slice to, const void *data, size_t bytes);
-
-// Downloads a slice into host memory of the same length: waits for the queue's work before it, and for the copy.
-zcu_status zcu_queue_read(struct zcu_queue *queue, struct zcu_slice from, void *data, size_t bytes);
-
-// ---- failures ----
-
-// What is known of the last failure on this thread; NULL before the first. It stays until the next failure on this thread: a
-// call that succeeds does not change it.
-const struct zcu_error *zcu_last_error(void);
+void zcu_list_free(zcu_list *list);
 
 // ---- model weights ----
 
 // An uploader with slots pinned buffers of slot_bytes each; 0 is the default of 4 and of 16 MiB.
-zcu_status zcu_uploader_create(const struct zcu_device *device,
-                               uint32_t slots,
-                               uint64_t slot_bytes,
-                               struct zcu_uploader **uploader);
+zcu_status zcu_uploader_create(const zcu_device *device, uint32_t slots, uint64_t slot_bytes, zcu_uploader **uploader);
 
 // Uploads host bytes to a slice of the same length. The bytes are copied before it returns; the upload is done after
 // zcu_uploader_finish, or in order before the work of a queue after zcu_queue_wait_uploads.
-zcu_status zcu_uploader_upload(struct zcu_uploader *uploader, struct zcu_slice to, const void *data, size_t bytes);
+zcu_status zcu_uploader_upload(zcu_uploader *uploader, zcu_slice to, const void *data, size_t bytes);
 
 // Fills a slice from a file, beginning at byte offset of the file. Host memory does not grow with the file.
-zcu_status zcu_uploader_upload_file(struct zcu_uploader *uploader, struct zcu_slice to, const char *path, uint64_t offset);
+zcu_status zcu_uploader_upload_file(zcu_uploader *uploader, zcu_slice to, const char *path, uint64_t offset);
 
 // As zcu_uploader_upload_file, for a file descriptor that is open for reading. Its position does not change.
-zcu_status zcu_uploader_upload_fd(struct zcu_uploader *uploader, struct zcu_slice to, int fd, uint64_t offset);
+zcu_status zcu_uploader_upload_fd(zcu_uploader *uploader, zcu_slice to, int fd, uint64_t offset);
 
 // Downloads a slice into host memory of the same length, and waits for it.
-zcu_status zcu_uploader_download(struct zcu_uploader *uploader, struct zcu_slice from, void *data, size_t bytes);
+zcu_status zcu_uploader_download(zcu_uploader *uploader, zcu_slice from, void *data, size_t bytes);
 
 // Lets later work of a queue wait for everything uploaded so far, without blocking the host.
-zcu_status zcu_queue_wait_uploads(struct zcu_queue *queue, struct zcu_uploader *uploader);
+zcu_status zcu_queue_wait_uploads(zcu_queue *queue, zcu_uploader *uploader);
 
 // Waits until every upload has arrived.
-zcu_status zcu_uploader_finish(struct zcu_uploader *uploader);
+zcu_status zcu_uploader_finish(zcu_uploader *uploader);
 
 // Frees an uploader; NULL is nothing. Waits for its uploads.
-void zcu_uploader_free(struct zcu_uploader *uploader);
-
-// What is known of the last failure on this thread; NULL before the first. It stays until the next failure on this thread: a
-// call that succeeds does not change it.
-const struct zcu_error *zcu_last_error(void);
-
-// Contracts in the library: those of the 110, the extended ones, and those that have no implementation yet.
-size_t zcu_kernel_count(void);
-
-// The contract at an index. They are sorted by name.
-zcu_status zcu_kernel_at(size_t index, const struct zcu_kernel **kernel);
-
-// The contract of the kernel with this name. Look it up once: a dispatch takes the pointer.
-zcu_status zcu_kernel_find(const char *name, const struct zcu_kernel **kernel);
-
-// What a kernel is and what a dispatch passes to it.
-zcu_status zcu_kernel_describe(const struct zcu_kernel *kernel, struct zcu_kernel_info *info);
-
-// One buffer of a kernel, by its place in the binding order.
-zcu_status zcu_kernel_buffer(const struct zcu_kernel *kernel, size_t index, struct zcu_buffer_info *info);
-
-// One field of a kernel: the push fields, then the launch counts, then the specialization values.
-zcu_status zcu_kernel_field(const struct zcu_kernel *kernel, size_t index, struct zcu_field_info *info);
-
-// The complete push struct, as the device code takes it behind the buffers' addresses: push fields, launch counts,
-// specialization values. capacity is that of words; count becomes the number of words. For engines that launch the images
-// with their own driver loader.
-zcu_status zcu_kernel_words(const struct zcu_kernel *kernel,
-                            const struct zcu_values *values,
-                            uint32_t *words,
-                            size_t capacity,
-                            size_t *count);
-
-// The bytes of a buffer that the kernel may touch with these values: from start to before end. The buffer has to have end
-// bytes; 0 and 0: it is not touched. Preconditions are not checked here.
-zcu_status zcu_kernel_buffer_range(const struct zcu_kernel *kernel,
-                                   const struct zcu_values *values,
-                                   size_t buffer,
-                                   uint64_t *start,
-                                   uint64_t *end);
-
-// How a kernel is launched with these values, for an image compiled for arch (90 for sm_90) on a device with sm_count
-// multiprocessors. Preconditions are not checked here.
-zcu_status zcu_kernel_geometry(const struct zcu_kernel *kernel,
-                               const struct zcu_values *values,
-                               uint32_t arch,
-                               uint32_t sm_count,
-                               struct zcu_geometry *geometry);
-
-// Checks a dispatch as zcu_queue_dispatch does, without a device: values, number, size and alignment of the buffers,
-// preconditions, overlaps.
-zcu_status zcu_kernel_check(const struct zcu_kernel *kernel,
-                            const struct zcu_values *values,
-                            const struct zcu_binding *buffers,
-                            size_t buffer_count);
-
-// Opens the archive that is part of the library.
-zcu_status zcu_archive_open_embedded(struct zcu_archive **archive);
-
-// Opens an archive in memory, of which it takes a copy.
-zcu_status zcu_archive_open_memory(const void *data, size_t bytes, struct zcu_archive **archive);
-
-// Opens an archive file.
-zcu_status zcu_archive_open_file(const char *path, struct zcu_archive **archive);
-
-// Frees an archive; NULL is nothing. Libraries and images made from it stay usable.
-void zcu_archive_free(struct zcu_archive *archive);
-
-// What an archive is.
-zcu_status zcu_archive_describe(const struct zcu_archive *archive, struct zcu_archive_info *info);
-
-// A kernel of an archive, by its index. They are sorted by name.
-zcu_status zcu_archive_kernel(const struct zcu_archive *archive, size_t index, struct zcu_archive_kernel_info *info);
-
-// Index of the kernel with this name.
-zcu_status zcu_archive_find(const struct zcu_archive *archive, const char *kernel, size_t *index);
-
-// What one image of a kernel is, by the kernel's index and its own, without extracting it.
-zcu_status zcu_archive_image(const struct zcu_archive *archive, size_t kernel, size_t image, struct zcu_image_info *info);
-
-// Extracts every image and compares its hash. images becomes how many there are; it may be NULL. The failure is that of the
-// first damaged one.
-zcu_status zcu_archive_verify(const struct zcu_archive *archive, size_t *images);
-
-// Extracts the image of a kernel for a target, such as "sm_90" or "compute_120".
-zcu_status zcu_image_extract(const struct zcu_archive *archive,
-                             const char *kernel,
-                             const char *target,
-                             struct zcu_image **image);
-
-// Extracts the image of a kernel to load on a device of this compute capability: exact machine code, else the highest of
-// the same major revision that runs there, else the highest PTX.
-zcu_status zcu_image_extract_for(const struct zcu_archive *archive,
-                                 const char *kernel,
-                                 uint32_t major,
-                                 uint32_t minor,
-                                 struct zcu_image **image);
-
-// What an image is.
-zcu_status zcu_image_describe(const struct zcu_image *image, struct zcu_image_info *info);
-
-// The bytes of an image, with a NUL behind them that they do not count: what cuModuleLoadData and cuLibraryLoadData take.
-// They live as long as the image. NULL for NULL.
-const void *zcu_image_data(const struct zcu_image *image);
-
-// How many bytes an image has; 0 for NULL.
-size_t zcu_image_bytes(const struct zcu_image *image);
-
-// The symbol of the entry, for cuModuleGetFunction. It lives as long as the image. NULL for NULL.
-const char *zcu_image_entry(const struct zcu_image *image);
-
-// Frees an image; NULL is nothing.
-void zcu_image_free(struct zcu_image *image);
-
-// The CUDA version that this machine's driver supports, such as 13000 for 13.0. ZCU_STATUS_NO_DEVICE where there is no
-// driver: the text lists every place that was tried.
-zcu_status zcu_driver_version(uint32_t *version);
-
-// How many devices there are. Opens none. ZCU_STATUS_NO_DEVICE where there is no driver or the driver has no device.
-zcu_status zcu_device_count(uint32_t *count);
-
-// What the driver says of a device, by its ordinal. Opens none.
-zcu_status zcu_device_at(uint32_t ordinal, struct zcu_device_info *info);
-
-// Opens a device. selector is "best" (the highest compute capability, then the most multiprocessors), an ordinal ("1"), a
-// PCI address ("0000:3b:00.0") or a UUID ("GPU-..."); NULL or "auto" is what the environment variable ZINC_DEVICE says, else
-// the best. ZCU_STATUS_NO_DEVICE where this machine has no usable GPU: the text lists every place that was tried.
-zcu_status zcu_device_open(const char *selector, struct zcu_device **device);
-
-// A device around a CUcontext of the caller, which has to outlive it and everything made from it.
-zcu_status zcu_device_from_context(void *context, struct zcu_device **device);
-
-// Frees a device; NULL is nothing. The context is released when everything made from the device is freed too.
-void zcu_device_free(struct zcu_device *device);
-
-// What the driver says of an open device.
-zcu_status zcu_device_describe(const struct zcu_device *device, struct zcu_device_info *info);
-
-// Free and total device memory, bytes.
-zcu_status zcu_device_memory(const struct zcu_device *device, uint64_t *free, uint64_t *total);
-
-// Waits until everything on the device is done.
-zcu_status zcu_device_synchronize(const struct zcu_device *device);
-
-// The CUcontext, for other CUDA clients; NULL for NULL.
-void *zcu_device_context(const struct zcu_device *device);
-
-// Takes the kernels of an archive for a device; NULL is the archive that is part of the library. Each kernel is loaded when
-// it is first used. ZCU_STATUS_UNSUPPORTED_DEVICE where a kernel has no image for the device.
-zcu_status zcu_library_create(const struct zcu_device *device,
-                              const struct zcu_archive *archive,
-                              struct zcu_library **library);
-
-// Frees a library; NULL is nothing. Queues, lists and graphs made from it stay usable.
-void zcu_library_free(struct zcu_library *library);
-
-// Loads a kernel if it is not loaded yet, and says what it uses.
-zcu_status zcu_library_load(const struct zcu_library *library, const struct zcu_kernel *kernel, struct zcu_entry_info *info);
-
-// Loads every kernel now instead of on first use. count becomes how many are loaded; it may be NULL.
-zcu_status zcu_library_load_all(const struct zcu_library *library, size_t *count);
-
-// Allocates device memory; its contents are undefined. Its address is a multiple of 256.
-zcu_status zcu_buffer_create(const struct zcu_device *device, uint64_t bytes, struct zcu_buffer **buffer);
-
-// A buffer around memory of the caller (CUdeviceptr) in the device's context. It has to stay allocated until the buffer is
-// freed and the work that uses it is done. Freeing the buffer does not free the memory.
-zcu_status zcu_buffer_from_address(const struct zcu_device *device,
-                                   uint64_t address,
-                                   uint64_t bytes,
-                                   struct zcu_buffer **buffer);
-
-// Frees a buffer; NULL is nothing. Work that was given the buffer keeps its memory until it is done.
-void zcu_buffer_free(struct zcu_buffer *buffer);
-
-// The device address (CUdeviceptr); 0 for NULL.
-uint64_t zcu_buffer_address(const struct zcu_buffer *buffer);
-
-// How many bytes a buffer has; 0 for NULL.
-uint64_t zcu_buffer_bytes(const struct zcu_buffer *buffer);
-
-// A queue on a stream of its own. options may be NULL.
-zcu_status zcu_queue_create(const struct zcu_library *library,
-                            const struct zcu_queue_options *options,
-                            struct zcu_queue **queue);
-
-// A queue on a CUstream of the caller (NULL: the null stream), which has to outlive it. The stream's work runs in the order
-// in which it is submitted, whoever submits it. options may be NULL.
-zcu_status zcu_queue_from_stream(const struct zcu_library *library,
-                                 void *stream,
-                                 const struct zcu_queue_options *options,
-                                 struct zcu_queue **queue);
-
-// Frees a queue; NULL is nothing. Waits for its work.
-void zcu_queue_free(struct zcu_queue *queue);
-
-// The CUstream, for other CUDA clients.
-zcu_status zcu_queue_stream(const struct zcu_queue *queue, void **stream);
-
-// Opens a command. Work opens one by itself; this says where a command starts, and finds one that was forgotten.
-zcu_status zcu_queue_begin(struct zcu_queue *queue);
-
-// Dispatches a kernel: checks values and buffers against its contract, works out grid, block and shared memory, and
-// launches. What is refused never reaches the device. buffers are in binding order.
-zcu_status zcu_queue_dispatch(struct zcu_queue *queue,
-                              const struct zcu_kernel *kernel,
-                              const struct zcu_values *values,
-                              const struct zcu_slice *buffers,
-                              size_t buffer_count);
-
-// Launches a kernel without the checks of its contract: words is the complete push struct (zcu_kernel_words), geometry what
-// zcu_kernel_geometry gives for it, the loaded image and this device; a grid of zeros launches nothing. A dispatch that
-// zcu_kernel_check refuses, or a geometry that is not the kernel's, reads or writes memory that it should not.
-// Shared memory beyond 48 KiB has to be asked for by a checked dispatch before.
-zcu_status zcu_queue_dispatch_unchecked(struct zcu_queue *queue,
-                                        const struct zcu_kernel *kernel,
-                                        const struct zcu_geometry *geometry,
-                                        const uint32_t *words,
-                                        size_t word_count,
-                                        const struct zcu_slice *buffers,
-                                        size_t buffer_count);
-
-// Commits the open command and waits until it, and so everything before it, is done.
-zcu_status zcu_queue_commit(struct zcu_queue *queue);
-
-// Commits the open command. Where the ring is full, waits for the oldest pending one first.
-zcu_status zcu_queue_commit_async(struct zcu_queue *queue, struct zcu_token *token);
-
-// Commits the open command. Where the ring is full, fails with ZCU_STATUS_RING_FULL: the command stays open.
-zcu_status zcu_queue_try_commit_async(struct zcu_queue *queue, struct zcu_token *token);
-
-// Waits for a command, and releases it and all before it.
-zcu_status zcu_queue_wait(struct zcu_queue *queue, struct zcu_token token);
-
-// Whether a command is done.
-zcu_status zcu_queue_is_done(struct zcu_queue *queue, struct zcu_token token, bool *done);
-
-// Releases what finished commands keep alive, without waiting. count becomes how many commands; it may be NULL.
-zcu_status zcu_queue_release_completed(struct zcu_queue *queue, size_t *count);
-
-// How many commands are committed and not released.
-zcu_status zcu_queue_pending(struct zcu_queue *queue, size_t *count);
-
-// Waits until everything submitted is done, and releases all committed commands. The open command stays open.
-zcu_status zcu_queue_synchronize(struct zcu_queue *queue);
-
-// Fills a slice with a byte, in order with the queue's other work.
-zcu_status zcu_queue_fill(struct zcu_queue *queue, struct zcu_slice to, uint8_t value);
-
-// Copies a slice to another of the same length, in order with the queue's other work. They must not overlap.
-zcu_status zcu_queue_copy(struct zcu_queue *queue, struct zcu_slice to, struct zcu_slice from);
-
-// Uploads host bytes to a slice of the same length, in order with the queue's other work. The bytes are copied before it
-// returns. For model weights see zcu_uploader.
-zcu_status zcu_queue_write(struct zcu_queue *queue, struct zcu_slice to, const void *data, size_t bytes);
-
-// Downloads a slice into host memory of the same length: waits for the queue's work before it, and for the copy.
-zcu_status zcu_queue_read(struct zcu_queue *queue, struct zcu_slice from, void *data, size_t bytes);
-
-// Starts to record a graph: until the capture ends, work of the queue and of its stream becomes part of the graph and does
-// not run. No command may be open.
-zcu_status zcu_queue_begin_capture(struct zcu_queue *queue);
-
-// The number of the dispatch that was captured last, for zcu_graph_set. Dispatches are numbered from 0 in the order of
-// recording.
-zcu_status zcu_queue_last_captured(struct zcu_queue *queue, uint32_t *dispatch);
-
-// Ends the capture and makes the graph. Its dispatches depend on each other in the order of recording. The capture is over
-// in any case.
-zcu_status zcu_queue_end_capture(struct zcu_queue *queue, struct zcu_graph **graph);
-
-// Launches a graph, in order with the queue's other work.
-zcu_status zcu_queue_launch(struct zcu_queue *queue, struct zcu_graph *graph);
-
-// Moves what the device needs of a graph to the device, so that its first launch costs no more than later ones.
-zcu_status zcu_queue_prepare(struct zcu_queue *queue, struct zcu_graph *graph);
-
-// How many dispatches a graph has.
-zcu_status zcu_graph_dispatch_count(struct zcu_graph *graph, size_t *count);
-
-// Gives a dispatch of a graph new values for later launches. They are checked like a new dispatch on the same buffers, and
-// grid, block and shared memory follow. Launches that are already submitted keep the old ones; after a failure so do later
-// ones.
-zcu_status zcu_graph_set(struct zcu_graph *graph, uint32_t dispatch, const struct zcu_values *values);
-
-// As zcu_graph_set, for the push block alone: launch counts and specialization values stay.
-zcu_status zcu_graph_set_push(struct zcu_graph *graph, uint32_t dispatch, const void *push, size_t push_bytes);
-
-// Frees a graph; NULL is nothing. Launches that are already submitted keep what they need.
-void zcu_graph_free(struct zcu_graph *graph);
-
-// An empty list. It is submitted to queues of the same library.
-zcu_status zcu_list_create(const struct zcu_library *library, struct zcu_list **list);
-
-// Checks a dispatch as zcu_queue_dispatch does, and appends it.
-zcu_status zcu_list_dispatch(struct zcu_list *list,
-                             const struct zcu_kernel *kernel,
-                             const struct zcu_values *values,
-                             const struct zcu_slice *buffers,
-                             size_t buffer_count);
-
-// Submits a list in one call, as often as wanted. Nothing is checked again.
-zcu_status zcu_queue_submit(struct zcu_queue *queue, struct zcu_list *list);
-
-// Makes a graph of a list without a capture: each dispatch depends on the one before.
-zcu_status zcu_list_graph(struct zcu_list *list, struct zcu_graph **graph);
-
-// Frees a list; NULL is nothing. What was submitted keeps what it needs.
-void zcu_list_free(struct zcu_list *list);
-
-// An uploader with slots pinned buffers of slot_bytes each; 0 is the default of 4 and of 16 MiB.
-zcu_status zcu_uploader_create(const struct zcu_device *device,
-                               uint32_t slots,
-                               uint64_t slot_bytes,
-                               struct zcu_uploader **uploader);
-
-// Uploads host bytes to a slice of the same length. The bytes are copied before it returns; the upload is done after
-// zcu_uploader_finish, or in order before the work of a queue after zcu_queue_wait_uploads.
-zcu_status zcu_uploader_upload(struct zcu_uploader *uploader, struct zcu_slice to, const void *data, size_t bytes);
-
-// Fills a slice from a file, beginning at byte offset of the file. Host memory does not grow with the file.
-zcu_status zcu_uploader_upload_file(struct zcu_uploader *uploader, struct zcu_slice to, const char *path, uint64_t offset);
-
-// As zcu_uploader_upload_file, for a file descriptor that is open for reading. Its position does not change.
-zcu_status zcu_uploader_upload_fd(struct zcu_uploader *uploader, struct zcu_slice to, int fd, uint64_t offset);
-
-// Downloads a slice into host memory of the same length, and waits for it.
-zcu_status zcu_uploader_download(struct zcu_uploader *uploader, struct zcu_slice from, void *data, size_t bytes);
-
-// Lets later work of a queue wait for everything uploaded so far, without blocking the host.
-zcu_status zcu_queue_wait_uploads(struct zcu_queue *queue, struct zcu_uploader *uploader);
-
-// Waits until every upload has arrived.
-zcu_status zcu_uploader_finish(struct zcu_uploader *uploader);
-
-// Frees an uploader; NULL is nothing. Waits for its uploads.
-void zcu_uploader_free(struct zcu_uploader *uploader);
+void zcu_uploader_free(zcu_uploader *uploader);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -38,10 +38,15 @@ fn generated() -> String {
             .trim_end()
             .to_owned(),
     );
-    let builder = MODULES.iter().fold(
-        cbindgen::Builder::new().with_config(config),
-        |builder, (module, _)| builder.with_src(source(module)),
-    );
+    // One source, because cbindgen sorts several by their names.
+    let module = |(name, _): &(&str, &str)| {
+        let text = std::fs::read_to_string(source(name)).unwrap();
+        format!("mod {name} {{\n{text}\n}}\n")
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let all = dir.path().join("all.rs");
+    std::fs::write(&all, MODULES.iter().map(module).collect::<String>()).unwrap();
+    let builder = cbindgen::Builder::new().with_config(config).with_src(all);
     let mut bytes = Vec::new();
     builder.generate().unwrap().write(&mut bytes);
     let text = String::from_utf8(bytes).unwrap();

@@ -168,13 +168,6 @@ impl Format {
                 put(0, f64::from(value), f64::from(value));
             }
             Self::F16 => put(0, half_at(block, 0), half_at(block, 0)),
-            Self::Q8_0 => {
-                let d = half_at(block, 0);
-                for e in 0..32 {
-                    let value = d * f64::from(block[2 + e] as i8);
-                    put(e, value, value);
-                }
-            }
             Self::Q5_0 | Self::Q5_1 => {
                 let (high, low) = if self == Self::Q5_0 { (2, 6) } else { (4, 8) };
                 let d = half_at(block, 0);
@@ -194,33 +187,6 @@ impl Format {
                     }
                 }
             }
-            Self::Q4K | Self::Q5K => {
-                let (d, dmin) = (half_at(block, 0), half_at(block, 2));
-                let quants = if self == Self::Q4K { 16 } else { 48 };
-                for e in 0..256 {
-                    let (s, i) = (e / 32, e % 32);
-                    let (scale, minimum) = scale_and_minimum(&block[4..16], s);
-                    let byte = block[quants + 32 * (s / 2) + i];
-                    let mut q = if s % 2 == 0 { byte & 15 } else { byte >> 4 };
-                    if self == Self::Q5K {
-                        q |= (block[16 + i] >> s & 1) << 4;
-                    }
-                    let (scaled, minimum) = (d * scale * f64::from(q), dmin * minimum);
-                    put(e, scaled - minimum, scaled.abs() + minimum.abs());
-                }
-            }
-            Self::Q6K => {
-                let d = half_at(block, 208);
-                for e in 0..256 {
-                    let (h, p, l) = (e / 128, e % 128 / 32, e % 32);
-                    let byte = block[64 * h + 32 * (p % 2) + l];
-                    let low = if p < 2 { byte & 15 } else { byte >> 4 };
-                    let high = block[128 + 32 * h + l] >> (2 * p) & 3;
-                    let q = f64::from(low | high << 4) - 32.0;
-                    let value = d * f64::from(block[192 + e / 16] as i8) * q;
-                    put(e, value, value);
-                }
-            }
             Self::Mxfp4 => {
                 let scale = f64::from(i32::from(block[0]) - 128).exp2();
                 for e in 0..32 {
@@ -233,13 +199,74 @@ impl Format {
                     put(e, value, value);
                 }
             }
-            Self::Q8_1 => {
-                let d = half_at(block, 32);
-                for (e, q) in block[..32].iter().enumerate() {
-                    let value = d * f64::from(*q as i8);
-                    put(e, value, value);
+            Self::Q8_0 | Self::Q4K | Self::Q5K | Self::Q6K | Self::Q8_1 => {
+                let (elements, group) = (self.elements(), self.group());
+                let (mut quants, mut factors) = ([0; 256], [(0.0, 0.0); 16]);
+                let (quants, factors) = (&mut quants[..elements], &mut factors[..elements / group]);
+                self.split(block, quants, factors);
+                for (e, q) in quants.iter().enumerate() {
+                    let (scale, minimum) = factors[e / group];
+                    let scaled = scale * f64::from(*q);
+                    put(e, scaled - minimum, scaled.abs() + minimum.abs());
                 }
             }
+        }
+    }
+
+    /// Elements that share the factors of [`Format::split`].
+    pub fn group(self) -> usize {
+        match self {
+            Self::F32 | Self::F16 => 1,
+            Self::Q6K => 16,
+            _ => 32,
+        }
+    }
+
+    /// Splits a block of a format of integer products into quants and, per group, a scale and a minimum:
+    /// an element is scale * quant - minimum.
+    ///
+    /// # Panics
+    /// If the format is none of Q8_0, Q4_K, Q5_K, Q6_K and Q8_1, or a slice is too short.
+    pub fn split(self, block: &[u8], quants: &mut [i32], factors: &mut [(f64, f64)]) {
+        match self {
+            Self::Q8_0 | Self::Q8_1 => {
+                let (factor, first) = if self == Self::Q8_0 { (0, 2) } else { (32, 0) };
+                for (quant, byte) in quants.iter_mut().zip(&block[first..first + 32]) {
+                    *quant = i32::from(*byte as i8);
+                }
+                factors[0] = (half_at(block, factor), 0.0);
+            }
+            Self::Q4K | Self::Q5K => {
+                let (d, dmin) = (half_at(block, 0), half_at(block, 2));
+                for (s, factor) in factors.iter_mut().enumerate() {
+                    let (scale, minimum) = scale_and_minimum(&block[4..16], s);
+                    *factor = (d * scale, dmin * minimum);
+                }
+                let low = if self == Self::Q4K { 16 } else { 48 };
+                for (e, quant) in quants.iter_mut().enumerate() {
+                    let (s, i) = (e / 32, e % 32);
+                    let byte = block[low + 32 * (s / 2) + i];
+                    let mut q = if s % 2 == 0 { byte & 15 } else { byte >> 4 };
+                    if self == Self::Q5K {
+                        q |= (block[16 + i] >> s & 1) << 4;
+                    }
+                    *quant = i32::from(q);
+                }
+            }
+            Self::Q6K => {
+                let d = half_at(block, 208);
+                for (j, factor) in factors.iter_mut().enumerate() {
+                    *factor = (d * f64::from(block[192 + j] as i8), 0.0);
+                }
+                for (e, quant) in quants.iter_mut().enumerate() {
+                    let (h, p, l) = (e / 128, e % 128 / 32, e % 32);
+                    let byte = block[64 * h + 32 * (p % 2) + l];
+                    let low = if p < 2 { byte & 15 } else { byte >> 4 };
+                    let high = block[128 + 32 * h + l] >> (2 * p) & 3;
+                    *quant = i32::from(low | high << 4) - 32;
+                }
+            }
+            _ => unreachable!("{self:?} is not a format of integer products"),
         }
     }
 

@@ -41,6 +41,9 @@ pub fn cases(
             let mut draft = Draft::new(kernel, &format!("column {column}"));
             let fields = |name: &str| kernel.fields.iter().any(|f| f.name == name);
             draft.set_all(&[("m", rows as u32), ("k", columns as u32)]);
+            if fields("num_cols") {
+                draft.set("num_cols", 1);
+            }
             if fields("expert_stride") {
                 draft.set_all(&[("n_slots", 1), ("n_experts", 1)]);
                 draft.set("expert_stride", blocks.len() as u32);

@@ -1,66 +1,84 @@
-//! Dense matrix-vector products.
-
-use rayon::prelude::*;
+//! Dense matrix-vector products: one matrix, and one or a few vectors.
 
 use super::Entry;
+use super::gemm::{
+    EPSILON, INPUTS, Sum, map_rows, output_rows, products, random_matrix, special_factor, vectors,
+};
+use super::norm_act::{SIGMOID_FLOOR, sigmoid};
 use crate::case::{Cases, Draft, Fill};
-use crate::expected::ulp;
-use crate::quant::Format;
-use crate::{Call, Element, Expected, OracleError};
+use crate::quant::{Flavor, Format};
+use crate::{Call, Expected, OracleError};
 
-/// A dot product with the sum of the absolute values of its terms.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Dot {
-    /// the sum
-    pub(super) value: f64,
-    /// S of the contracts
-    pub(super) magnitude: f64,
-    /// a NaN among the factors
-    pub(super) nan: bool,
+/// What the sixth push field is.
+#[derive(Clone, Copy, PartialEq)]
+enum Sixth {
+    /// 0 overwrites, anything else accumulates
+    Flag,
+    /// 0 overwrites, 1 accumulates, more is the number of vectors
+    Mode,
+    /// the number of vectors, at most this
+    Columns(u32),
+    /// the bits of a factor of the accumulated product
+    Factor,
+    /// the index of a logit, whose sigmoid is the factor of the accumulated product
+    Logit,
 }
 
-/// Dot product of a row of blocks with `x`.
-pub(super) fn dot(format: Format, row: &[u8], x: &[f64]) -> Dot {
-    let elements = format.elements();
-    let (mut values, mut magnitudes) = (vec![0.0; elements], vec![0.0; elements]);
-    let mut dot = Dot {
-        value: 0.0,
-        magnitude: 0.0,
-        nan: false,
-    };
-    for (block, x) in row
-        .chunks_exact(format.bytes())
-        .zip(x.chunks_exact(elements))
-    {
-        format.decode(block, &mut values, &mut magnitudes);
-        let factors = values.iter().zip(&magnitudes).zip(x);
-        for ((w, m), x) in factors {
-            dot.value += w * x;
-            dot.magnitude += m * x.abs();
+impl Sixth {
+    fn field(self) -> &'static str {
+        match self {
+            Self::Flag | Self::Mode => "acc_mode",
+            Self::Columns(_) => "num_cols",
+            Self::Factor => "scale_bits",
+            Self::Logit => "gate_offset",
         }
     }
-    if !dot.magnitude.is_finite() {
-        let mut blocks = row.chunks_exact(format.bytes());
-        dot.nan = x.iter().any(|x| x.is_nan()) || blocks.any(|b| format.has_nan_factor(b));
+
+    fn vectors(self, value: u32) -> u32 {
+        match self {
+            Self::Mode => value.max(1),
+            Self::Columns(_) => value,
+            _ => 1,
+        }
     }
-    dot
+
+    fn accumulates(self, value: u32) -> bool {
+        match self {
+            Self::Flag => value != 0,
+            Self::Mode => value == 1,
+            Self::Columns(_) => false,
+            Self::Factor | Self::Logit => true,
+        }
+    }
+
+    /// The value of the plain cases: one vector, overwrite, or a factor that is no special one.
+    fn plain(self) -> u32 {
+        match self {
+            Self::Flag | Self::Mode | Self::Logit => 0,
+            Self::Columns(_) => 1,
+            Self::Factor => 0.75_f32.to_bits(),
+        }
+    }
+
+    /// Values that the contract tells apart, with their labels.
+    fn values(self) -> Vec<(String, u32)> {
+        match self {
+            Self::Flag => [1, 2, 7, u32::MAX].map(|v| (format!("mode {v}"), v)).into(),
+            Self::Mode => [1, 2, 3, 17, 39, 40]
+                .map(|v| (format!("mode {v}"), v))
+                .into(),
+            Self::Columns(limit) => [0, 2, 3, 8, 17, limit - 1, limit]
+                .map(|n| (format!("{n} columns"), n))
+                .into(),
+            Self::Factor => [0.0, -0.0, 1.0, -2.5, 1e-40, 1e20, -1e-20]
+                .map(|v: f32| (format!("factor {v:e}"), v.to_bits()))
+                .into(),
+            Self::Logit => [1, 2, 5, 64].map(|v| (format!("logit {v}"), v)).into(),
+        }
+    }
 }
 
-/// The element of an output: `|y - y64| <= 1e-5 * S + 1e-6`, plus one ulp when accumulating onto
-/// `old`. `grouped` formats leave open what an infinity becomes, because the products of a block may
-/// be grouped in any way.
-pub(super) fn output(dot: Dot, grouped: bool, old: Option<f32>) -> Element {
-    let old = old.map(f64::from);
-    let wanted = dot.value + old.unwrap_or(0.0);
-    if !dot.magnitude.is_finite() && grouped && !dot.nan && !old.is_some_and(f64::is_nan) {
-        return Element::NotFinite;
-    }
-    let rounding = old.map_or(0.0, |old| ulp(old.abs().max(wanted.abs())));
-    let tolerance = 1e-5 * dot.magnitude + 1e-6 + rounding;
-    Element::near_unless_overflow(wanted, tolerance, dot.magnitude)
-}
-
-/// One kernel of the six-field family (m, k, a_offset, x_offset, y_offset, acc_mode).
+/// One kernel of the six-field family (m, k, a_offset, x_offset, y_offset, sixth).
 struct Dense {
     weights: Format,
     x: Format,
@@ -68,8 +86,9 @@ struct Dense {
     a_align: u32,
     /// required alignment of x_offset
     x_align: u32,
-    /// acc_mode >= 2 is a number of vectors
-    batches: bool,
+    sixth: Sixth,
+    /// made for very tall matrices
+    wide: bool,
 }
 
 const F32: Dense = Dense {
@@ -77,11 +96,17 @@ const F32: Dense = Dense {
     x: Format::F32,
     a_align: 4,
     x_align: 4,
-    batches: false,
+    sixth: Sixth::Flag,
+    wide: false,
 };
 const F16: Dense = Dense {
     weights: Format::F16,
     a_align: 2,
+    ..F32
+};
+const MXFP4: Dense = Dense {
+    weights: Format::Mxfp4,
+    a_align: 1,
     ..F32
 };
 const Q4K: Dense = Dense {
@@ -89,9 +114,19 @@ const Q4K: Dense = Dense {
     x_align: 16,
     ..F32
 };
+const Q4K_WIDE: Dense = Dense { wide: true, ..Q4K };
+const Q4K_BATCH: Dense = Dense {
+    x_align: 4,
+    sixth: Sixth::Columns(32),
+    ..Q4K
+};
+const Q4K_BATCH_KPAR: Dense = Dense {
+    sixth: Sixth::Columns(40),
+    ..Q4K
+};
 const Q5K: Dense = Dense {
     weights: Format::Q5K,
-    batches: true,
+    sixth: Sixth::Mode,
     ..Q4K
 };
 const Q6K: Dense = Dense {
@@ -99,21 +134,43 @@ const Q6K: Dense = Dense {
     a_align: 2,
     ..Q4K
 };
+const Q6K_WIDE: Dense = Dense { wide: true, ..Q6K };
+const Q6K_BATCH: Dense = Dense {
+    x_align: 4,
+    sixth: Sixth::Columns(24),
+    ..Q6K
+};
+const Q6K_BATCH_KPAR: Dense = Dense {
+    x_align: 4,
+    sixth: Sixth::Columns(40),
+    ..Q6K
+};
 const Q8_0: Dense = Dense {
     weights: Format::Q8_0,
     ..Q6K
+};
+const Q8_0_WIDE: Dense = Dense { wide: true, ..Q8_0 };
+const Q8_0_SIGMOID: Dense = Dense {
+    sixth: Sixth::Logit,
+    ..Q8_0
+};
+const Q8_0_Q8_1: Dense = Dense {
+    x: Format::Q8_1,
+    x_align: 36,
+    ..Q8_0
 };
 const Q5_0: Dense = Dense {
     weights: Format::Q5_0,
     a_align: 2,
     ..F32
 };
-const Q8_0_Q8_1: Dense = Dense {
-    weights: Format::Q8_0,
-    x: Format::Q8_1,
-    a_align: 2,
-    x_align: 36,
-    batches: false,
+const Q5_1: Dense = Dense {
+    weights: Format::Q5_1,
+    ..F32
+};
+const Q5_1_ACC: Dense = Dense {
+    sixth: Sixth::Factor,
+    ..Q5_1
 };
 
 macro_rules! entry {
@@ -130,12 +187,25 @@ macro_rules! entry {
 pub(super) const ENTRIES: &[Entry] = &[
     entry!("dmmv_f32", F32),
     entry!("dmmv_f16", F16),
+    entry!("dmmv_mxfp4", MXFP4),
     entry!("dmmv_q4k", Q4K),
+    entry!("dmmv_q4k_wide", Q4K_WIDE),
+    entry!("dmmv_q4k_batch", Q4K_BATCH),
+    entry!("dmmv_q4k_batch_kpar", Q4K_BATCH_KPAR),
     entry!("dmmv_q5k", Q5K),
     entry!("dmmv_q6k", Q6K),
+    entry!("dmmv_q6k_wide", Q6K_WIDE),
+    entry!("dmmv_q6k_batch", Q6K_BATCH),
+    entry!("dmmv_q6k_batch_kpar", Q6K_BATCH_KPAR),
     entry!("dmmv_q8_0", Q8_0),
-    entry!("dmmv_q5_0", Q5_0),
+    entry!("dmmv_q8_0_wide", Q8_0_WIDE),
+    // One vector, despite its name.
+    entry!("dmmv_q8_0_batch", Q8_0_WIDE),
+    entry!("dmmv_q8_0_sigmoid_acc", Q8_0_SIGMOID),
     entry!("dmmv_q8_0_q8_1", Q8_0_Q8_1),
+    entry!("dmmv_q5_0", Q5_0),
+    entry!("dmmv_q5_1", Q5_1),
+    entry!("dmmv_q5_1_acc", Q5_1_ACC),
 ];
 
 /// What a case of the family is made of.
@@ -144,7 +214,9 @@ struct Shape {
     m: u32,
     k: u32,
     offsets: [u32; 3],
-    acc_mode: u32,
+    sixth: u32,
+    /// the logit, where there is one
+    logit: f32,
     x: Fill,
     /// weight blocks of all flavors, not only plain ones
     edges: bool,
@@ -153,7 +225,8 @@ struct Shape {
 impl Dense {
     /// True if the contract leaves open what an infinity becomes.
     fn grouped(&self) -> bool {
-        self.x == Format::F32 && !matches!(self.weights, Format::F32 | Format::F16)
+        let single = matches!(self.weights, Format::F32 | Format::F16 | Format::Mxfp4);
+        self.x == Format::F32 && !single
     }
 
     /// Columns of which k is a multiple.
@@ -161,62 +234,77 @@ impl Dense {
         self.weights.elements() as u32
     }
 
-    /// y[j*m + r] (+)= sum over c of W[r,c] * x[j*k + c]
+    /// y[j*m + r] (+)= factor * sum over c of W[r,c] * x[j*k + c]
     fn reference(&self, call: &Call) -> Result<Vec<Expected>, OracleError> {
         let (m, k) = (call.count("m")?, call.count("k")?);
         let (a, x) = (call.count("a_offset")?, call.count("x_offset")?);
         let y = call.count("y_offset")?;
-        let mode = call.count("acc_mode")?;
-        let vectors = if self.batches { mode.max(1) } else { 1 };
-        let accumulate = if self.batches { mode == 1 } else { mode != 0 };
-        let row = self.weights.row_bytes(k);
-        let weights = call.slice("weights", a, m * row)?;
-        let old = if accumulate {
-            call.floats("y", y, m)?
+        let sixth = call.word(self.sixth.field())?;
+        let old = if self.sixth.accumulates(sixth) {
+            call.doubles("y", y, m)?
         } else {
             Vec::new()
         };
-        let mut elements = Vec::with_capacity(vectors * m);
-        for j in 0..vectors {
-            let input = self.vector(call, x + j * self.x.row_bytes(k), k)?;
-            let outputs = (0..m).into_par_iter().map(|r| {
-                let row = &weights[r * row..(r + 1) * row];
-                let dot = match self.x {
-                    Format::Q8_1 => dot_q8_1(row, &input),
-                    _ => dot(self.weights, row, &input),
-                };
-                output(dot, self.grouped(), old.get(r).copied())
-            });
-            elements.par_extend(outputs);
-        }
-        Ok(vec![Expected::floats(call.index("y")?, y, elements)])
+        let weights = call.slice("weights", a, m * self.weights.row_bytes(k))?;
+        let sums = if self.x == Format::Q8_1 {
+            let blocks = call.slice("x", x, self.x.row_bytes(k))?;
+            map_rows(weights, m, |row| vec![dot_q8_1(row, blocks)])
+        } else {
+            let count = self.sixth.vectors(sixth) as usize;
+            products(
+                self.weights,
+                weights,
+                m,
+                &vectors(call, "x", x, count, k, k)?,
+            )
+        };
+        let logit = match self.sixth {
+            Sixth::Logit => call.doubles("gate", sixth as usize * 4, 1)?[0],
+            _ => 0.0,
+        };
+        let element = |r: usize, sum: Sum| {
+            let sum = match self.sixth {
+                Sixth::Factor => sum.scaled(f64::from(f32::from_bits(sixth))),
+                Sixth::Logit => gated_by(sum, logit),
+                _ => sum,
+            };
+            let sum = old.get(r).map_or(sum, |old| sum.onto(*old));
+            sum.element(self.grouped())
+        };
+        let rows = (0..self.sixth.vectors(sixth) as usize).map(|j| {
+            let rows = sums.iter().enumerate();
+            rows.map(|(r, sums)| element(r, sums[j])).collect()
+        });
+        let rows = rows.collect();
+        Ok(vec![output_rows(call.index("y")?, y, m, rows)])
     }
 
-    /// An input vector: its values, or for Q8_1 the quants of each block followed by its factor.
-    fn vector(&self, call: &Call, start: usize, k: usize) -> Result<Vec<f64>, OracleError> {
-        if self.x == Format::F32 {
-            return call.doubles("x", start, k);
+    fn plain(&self) -> Shape {
+        Shape {
+            m: 1,
+            k: self.unit(),
+            offsets: [0; 3],
+            sixth: self.sixth.plain(),
+            logit: 0.3,
+            x: Fill::Normal(1.0),
+            edges: false,
         }
-        let blocks = call.slice("x", start, self.x.row_bytes(k))?;
-        Ok(blocks
-            .chunks_exact(36)
-            .flat_map(|b| {
-                let d = half::f16::from_le_bytes([b[32], b[33]]).to_f64();
-                let quants = b[..32].iter().map(|&q| f64::from(q as i8));
-                quants.chain([d]).collect::<Vec<f64>>()
-            })
-            .collect())
     }
 
     fn cases(&self, cases: &mut Cases) {
         let unit = self.unit();
-        let plain = Shape {
-            m: 1,
-            k: unit,
-            offsets: [0; 3],
-            acc_mode: 0,
-            x: Fill::Normal(1.0),
-            edges: false,
+        let plain = self.plain();
+        let offsets = [3 * self.a_align, 5 * self.x_align, 28];
+        let smallest_steps = [self.a_align, self.x_align, 4];
+        let odd = Shape {
+            m: 7,
+            k: 3 * unit,
+            ..plain
+        };
+        let wide = Shape {
+            m: 9,
+            k: 4 * unit.max(32),
+            ..plain
         };
         let mut add = |label: &str, shape: Shape| cases.add(label, |d| self.fill(d, shape));
         add("smallest", plain);
@@ -226,15 +314,6 @@ impl Dense {
             Shape {
                 m: 5,
                 k: 0,
-                ..plain
-            },
-        );
-        add(
-            "no columns, accumulate",
-            Shape {
-                m: 5,
-                k: 0,
-                acc_mode: 1,
                 ..plain
             },
         );
@@ -252,22 +331,7 @@ impl Dense {
             let k = units * unit;
             add(&format!("{m} x {k}"), Shape { m, k, ..plain });
         }
-        let offsets = [3 * self.a_align, 5 * self.x_align, 28];
-        let odd = Shape {
-            m: 7,
-            k: 3 * unit,
-            ..plain
-        };
         add("offsets", Shape { offsets, ..odd });
-        add(
-            "offsets, accumulate",
-            Shape {
-                offsets,
-                acc_mode: 1,
-                ..odd
-            },
-        );
-        let smallest_steps = [self.a_align, self.x_align, 4];
         add(
             "smallest offsets",
             Shape {
@@ -275,109 +339,55 @@ impl Dense {
                 ..odd
             },
         );
-        add(
-            "accumulate",
-            Shape {
-                m: 13,
-                acc_mode: 1,
-                ..odd
-            },
-        );
-        if self.batches {
-            for n in [2, 3, 17, 39, 40] {
-                add(
-                    &format!("batch of {n}"),
-                    Shape {
-                        m: 5,
-                        k: 2 * unit,
-                        acc_mode: n,
-                        ..plain
-                    },
-                );
-            }
-            add(
-                "batch of 5, offsets",
-                Shape {
-                    offsets,
-                    acc_mode: 5,
-                    ..odd
-                },
-            );
-            add(
-                "batch of 2, no columns",
-                Shape {
-                    m: 3,
-                    k: 0,
-                    acc_mode: 2,
-                    ..plain
-                },
-            );
-            add(
-                "batch of 9 x 64 rows",
-                Shape {
-                    m: 64,
-                    k: 4 * unit,
-                    acc_mode: 9,
-                    ..plain
-                },
-            );
-        } else {
-            for mode in [2, 7, u32::MAX] {
-                add(
-                    &format!("accumulate, mode {mode}"),
-                    Shape {
-                        acc_mode: mode,
-                        ..odd
-                    },
-                );
-            }
+        for (label, sixth) in self.sixth.values() {
+            let odd = Shape { sixth, ..odd };
+            add(&label, odd);
+            add(&format!("{label}, offsets"), Shape { offsets, ..odd });
+            add(&format!("{label}, no columns"), Shape { k: 0, ..odd });
         }
-        let wide = Shape {
-            m: 9,
-            k: 4 * unit.max(32),
-            ..plain
-        };
-        add(
-            "edge blocks",
-            Shape {
-                m: 20,
-                edges: true,
-                ..wide
-            },
-        );
-        add(
-            "edge blocks, accumulate",
-            Shape {
-                m: 20,
-                edges: true,
-                acc_mode: 1,
-                ..wide
-            },
-        );
-        for (label, x) in [
-            ("zeros", Fill::Equal(0.0)),
-            ("all equal", Fill::Equal(0.75)),
-            ("cancelling", Fill::Alternating(1.0)),
-            ("huge", Fill::Normal(1e30)),
-            ("tiny", Fill::Normal(1e-30)),
-            ("subnormal", Fill::Normal(1e-40)),
-            ("a NaN", Fill::One(2, f32::NAN)),
-            ("an infinity", Fill::One(1, f32::INFINITY)),
-            ("negative infinity last", Fill::One(0, f32::NEG_INFINITY)),
+        for (edges, sixth) in [
+            ("edge blocks", None),
+            ("edge blocks, last mode", self.sixth.values().pop()),
         ] {
+            let sixth = sixth.map_or(plain.sixth, |(_, value)| value);
+            add(
+                edges,
+                Shape {
+                    m: 20,
+                    edges: true,
+                    sixth,
+                    ..wide
+                },
+            );
+        }
+        for (label, x) in INPUTS {
             add(&format!("x: {label}"), Shape { x, ..wide });
         }
-        add(
-            "x: a NaN, accumulate",
-            Shape {
-                x: Fill::One(0, f32::NAN),
-                acc_mode: 1,
-                ..wide
-            },
-        );
-        if self.unit() == 1 {
+        if let Some((label, sixth)) = self.sixth.values().into_iter().find(|(_, v)| *v > 0) {
+            let x = Fill::One(0, f32::NAN);
+            add(&format!("x: a NaN, {label}"), Shape { x, sixth, ..wide });
+        }
+        if self.sixth == Sixth::Logit {
+            for logit in [
+                0.0,
+                -3.0,
+                20.0,
+                -20.0,
+                88.0,
+                -88.0,
+                -89.0,
+                -104.0,
+                -1e30,
+                f32::INFINITY,
+                f32::NEG_INFINITY,
+                f32::NAN,
+            ] {
+                add(&format!("logit is {logit:e}"), Shape { logit, ..odd });
+            }
+        }
+        if unit == 1 {
             for k in [2, 3, 5, 31, 63, 65, 127, 129, 255, 1023] {
-                let offsets = [self.a_align, self.x_align, 4];
+                let offsets = smallest_steps;
                 add(
                     &format!("ragged k = {k}"),
                     Shape {
@@ -389,43 +399,69 @@ impl Dense {
                 );
             }
         }
-        for row in [0, 3] {
-            cases.add(format!("NaN in row {row}"), |d| {
-                self.fill(d, Shape { m: 6, ..wide });
-                self.spoil_row(d, row, wide.k, 0x7e00, f32::NAN);
+        for (row, what) in [(0, f32::NAN), (3, f32::NAN), (2, f32::INFINITY)] {
+            let special = special_factor(self.weights, row, wide.k as usize, what);
+            if let Some((at, bytes)) = special {
+                cases.add(format!("{what} in row {row}"), |d| {
+                    self.fill(d, Shape { m: 6, ..wide });
+                    d.patch("weights", at, &bytes);
+                });
+            }
+        }
+        let mut model = vec![(48, 2048, false)];
+        model.extend([
+            (2048, 2048, true),
+            (9216, 2048, true),
+            (2048, 9216, true),
+            (4099, 4096, true),
+        ]);
+        if unit == 32 {
+            // Expert sizes of Gemma and gpt-oss.
+            model.extend([
+                (40, 704, false),
+                (24, 2880, false),
+                (2816, 704, true),
+                (2880, 2880, true),
+            ]);
+        } else {
+            model.push((1031, 5376, true));
+        }
+        if self.wide {
+            model.push((32771, 512, true));
+        }
+        for (m, k, heavy) in model {
+            let label = format!("{m} x {k}, as in models");
+            let fill = |d: &mut Draft| self.fill(d, Shape { m, k, ..plain });
+            if heavy {
+                cases.heavy(label, fill);
+            } else {
+                cases.add(label, fill);
+            }
+        }
+        if let Sixth::Columns(limit) = self.sixth {
+            let sixth = limit;
+            cases.add("64 rows, all columns", |d| {
+                self.fill(
+                    d,
+                    Shape {
+                        m: 64,
+                        sixth,
+                        ..plain
+                    },
+                );
+            });
+            cases.heavy("2048 x 2048, all columns", |d| {
+                self.fill(
+                    d,
+                    Shape {
+                        m: 2048,
+                        k: 2048,
+                        sixth,
+                        ..plain
+                    },
+                );
             });
         }
-        cases.add("infinity in row 2", |d| {
-            self.fill(d, Shape { m: 6, ..wide });
-            self.spoil_row(d, 2, wide.k, 0x7c00, f32::INFINITY);
-        });
-        cases.add("hidden 2048", |d| {
-            self.fill(
-                d,
-                Shape {
-                    m: 48,
-                    k: 2048,
-                    ..plain
-                },
-            )
-        });
-        for (m, k) in [(2048, 2048), (9216, 2048), (2048, 9216), (4099, 4096)] {
-            cases.heavy(format!("{m} x {k}"), |d| {
-                self.fill(d, Shape { m, k, ..plain })
-            });
-        }
-    }
-
-    /// Puts an f16 or f32 value into the first factor of the second half of a row.
-    fn spoil_row(&self, draft: &mut Draft, row: usize, k: u32, half: u16, float: f32) {
-        let bytes = self.weights.row_bytes(k as usize);
-        let block = (k as usize / self.weights.elements() / 2) * self.weights.bytes();
-        let at = row * bytes + block + self.weights.factors().first().copied().unwrap_or(0);
-        let value = match self.weights {
-            Format::F32 => float.to_le_bytes().to_vec(),
-            _ => half.to_le_bytes().to_vec(),
-        };
-        draft.patch("weights", at, &value);
     }
 
     fn random(&self, draft: &mut Draft) {
@@ -436,34 +472,31 @@ impl Dense {
         } else {
             unit * rng.below(4)
         };
-        let acc_mode = if self.batches {
-            rng.below(6)
-        } else {
-            rng.below(3)
+        let sixth = match self.sixth {
+            Sixth::Flag => rng.below(3),
+            Sixth::Mode | Sixth::Columns(_) | Sixth::Logit => rng.below(6),
+            Sixth::Factor => rng.normal().to_bits(),
         };
         let offsets = [
             self.a_align * rng.below(5),
             self.x_align * rng.below(5),
             4 * rng.below(5),
         ];
-        let edges = rng.flip();
-        let x = rng.pick(&[
+        let inputs = [
             Fill::Normal(1.0),
             Fill::Normal(1e-3),
             Fill::Alternating(2.0),
-        ]);
-        let m = rng.below(24);
-        self.fill(
-            draft,
-            Shape {
-                m,
-                k,
-                offsets,
-                acc_mode,
-                x,
-                edges,
-            },
-        );
+        ];
+        let shape = Shape {
+            m: rng.below(24),
+            k,
+            offsets,
+            sixth,
+            logit: rng.normal() * 4.0,
+            x: rng.pick(&inputs),
+            edges: rng.flip(),
+        };
+        self.fill(draft, shape);
     }
 
     fn fill(&self, draft: &mut Draft, shape: Shape) {
@@ -471,7 +504,7 @@ impl Dense {
             m,
             k,
             offsets: [a, x, y],
-            acc_mode,
+            sixth,
             ..
         } = shape;
         draft.set_all(&[
@@ -480,27 +513,22 @@ impl Dense {
             ("a_offset", a),
             ("x_offset", x),
             ("y_offset", y),
+            (self.sixth.field(), sixth),
         ]);
-        draft.set("acc_mode", acc_mode);
-        let blocks = m as usize * (k as usize / self.weights.elements());
-        let weights = self
-            .weights
-            .random_blocks(&mut draft.rng, blocks, shape.edges);
+        let weights = random_matrix(draft, self.weights, m, k, shape.edges);
         draft.read("weights", a as usize, &weights);
-        let vectors = if self.batches { acc_mode.max(1) } else { 1 } as usize;
         if self.x == Format::Q8_1 {
             let blocks = q8_1_vector(draft, k as usize / 32, shape.x);
             draft.read("x", x as usize, &blocks);
         } else {
-            let values = shape.x.make(&mut draft.rng, vectors * k as usize);
+            let count = self.sixth.vectors(sixth) * k;
+            let values = shape.x.make(&mut draft.rng, count as usize);
             draft.read_floats("x", x as usize, &values);
         }
-        let accumulates = if self.batches {
-            acc_mode == 1
-        } else {
-            acc_mode != 0
-        };
-        let old = if accumulates {
+        if self.sixth == Sixth::Logit {
+            draft.read_floats("gate", sixth as usize * 4, &[shape.logit]);
+        }
+        let old = if self.sixth.accumulates(sixth) {
             draft.rng.normals(m as usize, 3.0)
         } else {
             Vec::new()
@@ -509,9 +537,23 @@ impl Dense {
     }
 }
 
+/// sigmoid(logit) * sum, with twice the error of a sum. Where the f32 sigmoid may be 0, it may be lost.
+fn gated_by(sum: Sum, logit: f64) -> Sum {
+    let factor = sigmoid(logit);
+    let gated = sum.scaled(factor);
+    let lost = if logit < SIGMOID_FLOOR && logit.is_finite() {
+        factor * sum.magnitude
+    } else {
+        0.0
+    };
+    Sum {
+        error: 2.0 * gated.error + lost,
+        ..gated
+    }
+}
+
 /// Activation blocks whose factors follow `fill`.
 fn q8_1_vector(draft: &mut Draft, blocks: usize, fill: Fill) -> Vec<u8> {
-    use crate::quant::Flavor;
     let factors = fill.make(&mut draft.rng, blocks);
     let block = |factor: &f32| {
         let mut block = Format::Q8_1.random_block(&mut draft.rng, Flavor::Plain);
@@ -528,18 +570,19 @@ fn q8_1_vector(draft: &mut Draft, blocks: usize, fill: Fill) -> Vec<u8> {
 }
 
 /// Sum over blocks of d * d8 * (sum of q * q8), with exact integer sums.
-fn dot_q8_1(row: &[u8], x: &[f64]) -> Dot {
-    let mut dot = Dot {
-        value: 0.0,
-        magnitude: 0.0,
-        nan: false,
-    };
-    for (w, x) in row.chunks_exact(34).zip(x.chunks_exact(33)) {
-        let scale = half::f16::from_le_bytes([w[0], w[1]]).to_f64() * x[32];
-        let products = w[2..].iter().zip(x).map(|(&q, x)| f64::from(q as i8) * x);
-        let (sum, absolute) = products.fold((0.0, 0.0), |(s, a), p| (s + p, a + p.abs()));
-        dot.value += scale * sum;
-        dot.magnitude += scale.abs() * absolute;
+fn dot_q8_1(row: &[u8], x: &[u8]) -> Sum {
+    let half = |b: &[u8], at: usize| half::f16::from_le_bytes([b[at], b[at + 1]]).to_f64();
+    let mut dot = Sum::default();
+    for (w, x) in row.chunks_exact(34).zip(x.chunks_exact(36)) {
+        let products = w[2..]
+            .iter()
+            .zip(x)
+            .map(|(&q, &x)| i32::from(q as i8) * i32::from(x as i8));
+        let (sum, absolute) = products.fold((0, 0), |(s, a), p| (s + p, a + p.abs()));
+        let scale = half(w, 0) * half(x, 32);
+        dot.value += scale * f64::from(sum);
+        dot.magnitude += scale.abs() * f64::from(absolute);
     }
+    dot.error = EPSILON * dot.magnitude;
     dot
 }

@@ -2,10 +2,18 @@
 
 mod attention;
 mod dmmv;
+mod dmmv_fused;
+mod dmmv_merge;
 mod dmmv_moe;
+mod dmmv_moe_cols;
+mod dmmv_moe_fused;
 mod elementwise;
+mod gemm;
 mod kv;
 mod moe;
+mod mul_mm;
+mod mul_mm_int;
+mod mul_mm_requant;
 mod norm_act;
 mod quantize;
 mod rope;
@@ -31,10 +39,17 @@ pub(crate) struct Entry {
 const FAMILIES: &[&[Entry]] = &[
     attention::ENTRIES,
     dmmv::ENTRIES,
+    dmmv_fused::ENTRIES,
+    dmmv_merge::ENTRIES,
     dmmv_moe::ENTRIES,
+    dmmv_moe_cols::ENTRIES,
+    dmmv_moe_fused::ENTRIES,
     elementwise::ENTRIES,
     kv::ENTRIES,
     moe::ENTRIES,
+    mul_mm::ENTRIES,
+    mul_mm_int::ENTRIES,
+    mul_mm_requant::ENTRIES,
     norm_act::ENTRIES,
     quantize::ENTRIES,
     rope::ENTRIES,

@@ -16,10 +16,10 @@ fn known() -> Vec<&'static Kernel> {
 }
 
 #[test]
-fn every_kernel_that_is_not_pending_has_a_reference_and_cases() {
+fn every_kernel_has_a_reference_and_cases() {
     let kernels = zinc_contract::KERNELS
         .iter()
-        .filter(|k| k.pending.is_none());
+        .filter(|k| !k.extended || k.pending.is_none());
     let missing: Vec<&str> = kernels
         .map(|k| k.name)
         .filter(|name| !zinc_oracle::has_reference(name))
@@ -187,7 +187,7 @@ fn spoiled(want: &Want, sample: &[u8], rng: &mut Rng) -> Option<Vec<u8>> {
                     assert!(tolerance.is_finite(), "{wanted} +- {tolerance}");
                     let step = 2.0 * tolerance + 1e-5 * wanted.abs() + 1e-40;
                     let moved = (wanted + step) as f32;
-                    if moved.is_finite() { moved } else { 0.0 }
+                    if moved.is_finite() { moved } else { f32::NAN }
                 }
                 Element::Bits(bits) => f32::from_bits(bits ^ 1),
                 Element::Exact(value) if !value.is_nan() => f32::from_bits(value.to_bits() ^ 1),

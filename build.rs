@@ -9,8 +9,10 @@ use kernel_build::{Build, Environment, VARIABLES, chain};
 use zinc_catalog::{Catalog, Tolerance, codegen};
 
 fn main() {
-    for path in ["kernels-cu", "cubins"] {
-        println!("cargo::rerun-if-changed={path}");
+    println!("cargo::rerun-if-changed=kernels-cu");
+    // A failed build runs again by itself, so an archive that is dropped in where nvcc is missing needs no watch.
+    for archive in kernel_build::prebuilt::dropped(Path::new(".")) {
+        println!("cargo::rerun-if-changed={}", archive.display());
     }
     for name in VARIABLES {
         println!("cargo::rerun-if-env-changed={name}");

@@ -188,6 +188,12 @@ pub struct Verify {
     /// Give buffers no guard zones, so that a memory checker sees every access past an end (GPU only)
     #[arg(long)]
     pub no_guards: bool,
+    /// Run each case so many times and require the same bits every time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Also run each case on the emulator and require the same bits, as kernels with exact integer sums give them
+    #[arg(long)]
+    pub same_bits: bool,
     /// Check the archive alone: every hash, every entry and every parameter layout; needs no device
     #[arg(long = "static", conflicts_with_all = ["heavy", "light", "case", "report"])]
     pub static_only: bool,
@@ -210,7 +216,7 @@ pub enum ExportKind {
     Ptx,
     /// The whole archive, for building without nvcc (ZINC_CUBINS).
     Archive,
-    /// The C header of the push blocks.
+    /// The C headers: the push blocks of the kernels, and the C interface.
     Header,
 }
 

@@ -109,15 +109,19 @@ impl Target {
     /// # Errors
     /// Input for a text that is no device, no device where a GPU was asked for and cannot be used.
     pub fn open(text: &str, context: &Context, layout: Layout) -> Result<Self, Failure> {
-        let cpu = || Self::Cpu(Emulator::default());
         match Wanted::parse(text)? {
-            Wanted::Cpu => Ok(cpu()),
+            Wanted::Cpu => Ok(Self::emulator()),
             Wanted::Gpu(selector) => Self::gpu(&selector, context, layout),
             Wanted::Auto => match Device::open(&DeviceSelector::Auto) {
-                Err(error) if error.is_no_device() => Ok(cpu()),
+                Err(error) if error.is_no_device() => Ok(Self::emulator()),
                 _ => Self::gpu(&DeviceSelector::Auto, context, layout),
             },
         }
+    }
+
+    /// The emulator.
+    pub fn emulator() -> Self {
+        Self::Cpu(Emulator::default())
     }
 
     fn gpu(selector: &DeviceSelector, context: &Context, layout: Layout) -> Result<Self, Failure> {

@@ -15,8 +15,14 @@ use crate::output;
 
 /// Name of the exported archive.
 const ARCHIVE_FILE: &str = "zinc-cuda.zca";
-/// Name of the exported C header.
-const HEADER_FILE: &str = "zinc_kernels.h";
+/// The exported C headers: the push blocks, and the C interface.
+const HEADERS: [(&str, &str); 2] = [
+    ("zinc_kernels.h", zinc_cuda::C_HEADER),
+    (
+        "zinc_cuda.h",
+        include_str!("../../../../cubins/capi/include/zinc_cuda.h"),
+    ),
+];
 
 #[derive(Serialize)]
 struct Report {
@@ -71,10 +77,9 @@ pub fn run(context: &Context, arguments: &Export) -> Outcome {
         files.add(ARCHIVE_FILE.to_owned(), context.archive.bytes().to_vec());
     }
     if wants(ExportKind::Header) {
-        files.add(
-            HEADER_FILE.to_owned(),
-            zinc_cuda::C_HEADER.as_bytes().to_vec(),
-        );
+        for (name, text) in HEADERS {
+            files.add(name.to_owned(), text.as_bytes().to_vec());
+        }
     }
     let report = files.write(arguments.force)?;
     if context.json {

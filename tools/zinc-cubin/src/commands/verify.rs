@@ -21,6 +21,10 @@ struct Report {
     compiler: String,
     source_hash: String,
     device: DeviceInfo,
+    /// How often each case ran, always with the same bits.
+    repeat: u32,
+    /// Whether each case gave the emulator's bits, too.
+    same_bits_as_emulator: bool,
     kernels: Vec<KernelReport>,
     cases: usize,
     passed: usize,
@@ -94,6 +98,8 @@ pub fn run(context: &Context, arguments: &Verify) -> Outcome {
         compiler: context.archive.metadata().compiler.clone(),
         source_hash: context.archive.metadata().source_hash.to_string(),
         device: info,
+        repeat: arguments.repeat,
+        same_bits_as_emulator: arguments.same_bits,
         cases: reports.iter().map(|report| report.cases).sum(),
         passed: reports.iter().map(|report| report.passed).sum(),
         kernels: reports,
@@ -183,7 +189,7 @@ fn verify_kernel(
         .collect();
     let verdicts: Vec<Verdict> = cases
         .par_iter()
-        .map(|case| verify_case(case, target))
+        .map(|case| verify_case(case, arguments, target))
         .collect();
 
     let image = target.image(context, kernel);
@@ -216,7 +222,7 @@ fn verify_kernel(
 }
 
 /// References and comparisons of several cases run in parallel; the device takes one case at a time.
-fn verify_case(case: &Case, target: &Target) -> Verdict {
+fn verify_case(case: &Case, arguments: &Verify, target: &Target) -> Verdict {
     let failed = |error: String| Verdict {
         ratio: f64::MAX,
         error: Some(error),
@@ -229,6 +235,16 @@ fn verify_case(case: &Case, target: &Target) -> Verdict {
         Ok(outputs) => outputs,
         Err(error) => return failed(format!("{error:#}")),
     };
+    for run in 2..=arguments.repeat {
+        if let Err(error) = require_same(case, &outputs, target, &format!("run {run}")) {
+            return failed(format!("{error:#}"));
+        }
+    }
+    if arguments.same_bits
+        && let Err(error) = require_same(case, &outputs, &Target::emulator(), "the emulator")
+    {
+        return failed(format!("{error:#}"));
+    }
     let report = zinc_oracle::compare(
         case.kernel,
         &case.label,
@@ -241,6 +257,27 @@ fn verify_case(case: &Case, target: &Target) -> Verdict {
         ratio: report.max_err_over_tol().min(f64::MAX),
         error: (!report.ok()).then(|| report.to_string()),
     }
+}
+
+/// Runs the case again, on `target`, and compares the bits of all buffers.
+fn require_same(
+    case: &Case,
+    first: &[Vec<u8>],
+    target: &Target,
+    again: &str,
+) -> anyhow::Result<()> {
+    let outputs = target.run_case(case)?;
+    for ((buffer, first), now) in case.kernel.buffers.iter().zip(first).zip(&outputs) {
+        if let Some(at) = first.iter().zip(now).position(|(a, b)| a != b) {
+            anyhow::bail!(
+                "{again} gave other bits: buffer {}, byte {at}: {:#04x} before, {:#04x} now",
+                buffer.name,
+                first[at],
+                now[at]
+            );
+        }
+    }
+    Ok(())
 }
 
 fn progress(kernels: usize, quiet: bool) -> ProgressBar {

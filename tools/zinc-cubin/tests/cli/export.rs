@@ -47,7 +47,7 @@ fn everything_is_written_as_embedded() {
             .iter()
             .map(|kernel| format!("{}.fatbin", kernel.name)),
     );
-    wanted.extend(["zinc-cuda.zca", "zinc_kernels.h"].map(str::to_owned));
+    wanted.extend(["zinc-cuda.zca", "zinc_cuda.h", "zinc_kernels.h"].map(str::to_owned));
     wanted.sort();
     assert_eq!(names(&folder), wanted);
 
@@ -124,7 +124,7 @@ fn kinds_and_filters_select_files() {
     .good();
     assert_eq!(
         names(folder.path()),
-        ["vadd.fatbin", &name, "zinc_kernels.h"]
+        ["vadd.fatbin", &name, "zinc_cuda.h", "zinc_kernels.h"]
     );
 }
 

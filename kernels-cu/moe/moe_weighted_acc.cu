@@ -10,5 +10,6 @@
 ZINC_KERNEL void __launch_bounds__(moe_weighted_acc_tile::threads)
     moe_weighted_acc(float* accum, const float* src, const uint32_t* routing, moe_weighted_acc_push p) {
   using namespace moe_weighted_acc_tile;
-  zinc::accumulate_experts<threads, per_thread>(accum, src, p.src_stride, routing + p.n_used, p.n, p.n_used);
+  zinc::accumulate_experts<threads, per_thread>(blockIdx.x, accum, src, p.src_stride, routing + p.n_used, p.n,
+                                                p.n_used);
 }

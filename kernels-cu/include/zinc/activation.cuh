@@ -20,6 +20,16 @@ ZINC_DEVICE float gelu_tanh(float x) {
   return x * sigmoid(2.0f * fminf(fmaxf(z, -saturated), saturated));
 }
 
+// g * sigmoid(1.702 * g) * (u + 1) with g = gate at most 7 and u = up within +-7. Written with comparisons, since fminf
+// and fmaxf would replace a NaN by the limit.
+ZINC_DEVICE float swiglu_oai(float gate, float up) {
+  constexpr float limit = 7.0f;
+  constexpr float steepness = 1.702f;
+  const float g = gate > limit ? limit : gate;
+  const float u = up > limit ? limit : up < -limit ? -limit : up;
+  return g / (1.0f + expf(-steepness * g)) * (u + 1.0f);
+}
+
 // ln(1 + exp(x)). Above 20 it equals x to f32 rounding, and the exponential is kept from overflowing.
 ZINC_DEVICE float softplus(float x) {
   constexpr float linear_above = 20.0f;

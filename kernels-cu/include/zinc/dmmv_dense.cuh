@@ -1,4 +1,4 @@
-// Matrix-vector products of f32 and f16 matrices with an f32 vector.
+// Matrix-vector products of f32 and f16 matrices with f32 vectors.
 #pragma once
 
 #include "zinc/dmmv_rows.cuh"
@@ -37,26 +37,30 @@ struct DenseF16 {
   }
 };
 
-// This lane's share of the dot products of `rows` rows with x. wide: 16 bytes of a row at a time, which needs rows and
-// x to be 16-byte aligned and k to be a multiple of wide_columns; else one column at a time, lanes on neighbouring
-// columns.
-template <class Element, bool wide, unsigned rows>
-ZINC_DEVICE void dot_dense(float (&sum)[rows][1], const uint8_t* const (&row)[rows], const float* x, uint32_t k) {
+// This lane's share of the dot products of `rows` rows with `vectors` vectors. wide: 16 bytes of a row at a time, which
+// needs rows and vectors to be 16-byte aligned and k to be a multiple of wide_columns; else one column at a time, lanes
+// on neighbouring columns.
+template <class Element, bool wide, unsigned rows, unsigned vectors>
+ZINC_DEVICE void dot_dense(float (&sum)[rows][vectors], const uint8_t* const (&row)[rows],
+                           const float* const (&x)[vectors], uint32_t k) {
   constexpr unsigned columns = wide ? Element::wide_columns : 1;
 #pragma unroll 2
   for (uint64_t c = lane_id() * columns; c < k; c += warp_size * columns) {
-    float activation[columns];
-    if constexpr (wide) {
+    float activation[vectors][columns];
 #pragma unroll
-      for (unsigned i = 0; i < columns; i += 4) {
-        const float4 v = __ldg(reinterpret_cast<const float4*>(x + c + i));
-        activation[i] = v.x;
-        activation[i + 1] = v.y;
-        activation[i + 2] = v.z;
-        activation[i + 3] = v.w;
+    for (unsigned v = 0; v < vectors; ++v) {
+      if constexpr (wide) {
+#pragma unroll
+        for (unsigned i = 0; i < columns; i += 4) {
+          const float4 four = __ldg(reinterpret_cast<const float4*>(x[v] + c + i));
+          activation[v][i] = four.x;
+          activation[v][i + 1] = four.y;
+          activation[v][i + 2] = four.z;
+          activation[v][i + 3] = four.w;
+        }
+      } else {
+        activation[v][0] = __ldg(x[v] + c);
       }
-    } else {
-      activation[0] = __ldg(x + c);
     }
 #pragma unroll
     for (unsigned r = 0; r < rows; ++r) {
@@ -67,28 +71,75 @@ ZINC_DEVICE void dot_dense(float (&sum)[rows][1], const uint8_t* const (&row)[ro
         weight[0] = Element::load(row[r] + c * Element::bytes);
       }
 #pragma unroll
-      for (unsigned i = 0; i < columns; ++i) sum[r][0] = fmaf(weight[i], activation[i], sum[r][0]);
+      for (unsigned v = 0; v < vectors; ++v) {
+#pragma unroll
+        for (unsigned i = 0; i < columns; ++i) sum[r][v] = fmaf(weight[i], activation[v][i], sum[r][v]);
+      }
     }
   }
+}
+
+// Products of `matrices` dense matrices of m rows of k columns with the same vectors, for the row groups of this block
+// in x; see for_row_groups for finish.
+template <class Element, class Shape, unsigned matrices, class Finish>
+ZINC_DEVICE void matvec_dense(const uint8_t* const (&matrix)[matrices], uint32_t m, uint32_t k,
+                              const float* const (&x)[Shape::vectors], Finish finish) {
+  constexpr unsigned rows = matrices * Shape::rows;
+  bool wide = k % Element::wide_columns == 0;
+#pragma unroll
+  for (unsigned i = 0; i < matrices; ++i) wide = wide && is_aligned(matrix[i], 16);
+#pragma unroll
+  for (unsigned v = 0; v < Shape::vectors; ++v) wide = wide && is_aligned(x[v], 16);
+  for_row_groups<Shape>(
+      matrix, uint64_t{k} * Element::bytes, m, blockIdx.x, gridDim.x,
+      [&](float (&sum)[rows][Shape::vectors], const uint8_t* const(&row)[rows]) {
+        if (wide) {
+          dot_dense<Element, true>(sum, row, x, k);
+        } else {
+          dot_dense<Element, false>(sum, row, x, k);
+        }
+      },
+      finish);
 }
 
 // The plain contract for a dense matrix: y[r] = dot, or y[r] += dot where acc_mode is not 0.
 template <class Element, class Shape, class Push>
 ZINC_DEVICE void dmmv_dense(const uint8_t* weights, const uint8_t* x, uint8_t* y, const Push& p) {
   const uint8_t* const matrix[] = {weights + p.a_offset};
-  const float* const activations = at_byte<float>(x, p.x_offset);
-  const StoreRow store{at_byte<float>(y, p.y_offset), 0, p.acc_mode != 0};
-  const bool wide = is_aligned(matrix[0], 16) && is_aligned(activations, 16) && p.k % Element::wide_columns == 0;
-  for_row_groups<Shape>(
-      matrix, uint64_t{p.k} * Element::bytes, p.m, blockIdx.x, gridDim.x,
-      [&](float (&sum)[Shape::rows][1], const uint8_t* const(&row)[Shape::rows]) {
-        if (wide) {
-          dot_dense<Element, true>(sum, row, activations, p.k);
-        } else {
-          dot_dense<Element, false>(sum, row, activations, p.k);
-        }
-      },
-      store);
+  const float* const vector[] = {at_byte<float>(x, p.x_offset)};
+  matvec_dense<Element, Shape>(matrix, p.m, p.k, vector, StoreRow{at_byte<float>(y, p.y_offset), 0, p.acc_mode != 0});
+}
+
+// Two f32 matrices applied to n_tokens vectors, Shape::vectors at a time. Grid: x over row groups, y over such chunks
+// of vectors; both are walked with the grid's stride.
+template <class Shape, class Push>
+ZINC_DEVICE void dmmv_f32_dual(const uint8_t* alpha, const uint8_t* beta, const float* x, float* alpha_out,
+                               float* beta_out, const Push& p) {
+  const uint8_t* const matrix[] = {alpha, beta};
+  for (uint64_t first = uint64_t{blockIdx.y} * Shape::vectors; first < p.n_tokens;
+       first += uint64_t{gridDim.y} * Shape::vectors) {
+    // Vectors past the end are replaced by the last one and not stored.
+    const float* vector[Shape::vectors];
+#pragma unroll
+    for (unsigned v = 0; v < Shape::vectors; ++v) {
+      const uint64_t token = first + v < p.n_tokens ? first + v : p.n_tokens - 1;
+      vector[v] = x + token * p.stride_x;
+    }
+    matvec_dense<DenseF32, Shape>(matrix, p.m, p.k, vector, [=](uint32_t r, unsigned v, const float (&dots)[2]) {
+      if (first + v >= p.n_tokens) return;
+      alpha_out[(first + v) * p.stride_y + r] = dots[0];
+      beta_out[(first + v) * p.stride_y + r] = dots[1];
+    });
+  }
+}
+
+// The dot product of two f32 vectors from 16-byte aligned addresses, k a multiple of 4, by one warp; all lanes get it.
+ZINC_DEVICE float warp_dot_f32(const uint8_t* weights, const float* x, uint32_t k) {
+  float sum[1][1] = {};
+  const uint8_t* const row[] = {weights};
+  const float* const vector[] = {x};
+  dot_dense<DenseF32, true>(sum, row, vector, k);
+  return warp_sum(sum[0][0]);
 }
 
 }  // namespace zinc

@@ -26,6 +26,17 @@ struct ExactOrder {
   ZINC_DEVICE static float value(float logit) { return logit; }
 };
 
+// How softmax_topk_v2 compares them: by the logit without its low 8 bits (+0 above -0), then the lower expert. The
+// softmax too takes the truncated logits.
+struct TruncatedOrder {
+  static constexpr uint32_t dropped = 0xffu;
+  ZINC_DEVICE static uint64_t key(float logit, uint32_t expert) {
+    return (ordered_bits(logit) & ~dropped) | (dropped - expert);
+  }
+  ZINC_DEVICE static uint32_t expert(uint64_t key) { return dropped - (static_cast<uint32_t>(key) & dropped); }
+  ZINC_DEVICE static float value(float logit) { return __uint_as_float(__float_as_uint(logit) & ~dropped); }
+};
+
 // Writes the routing row of one token: k expert ids, then their k softmax weights of value * scale. The warp owns the
 // token; a lane owns the residue classes lane and lane + 32. `selected` is shared memory for k floats of this warp.
 // Logits of -infinity and NaN are never selected: the slots that remain get expert 0 and the value -infinity.

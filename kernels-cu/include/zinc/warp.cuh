@@ -70,11 +70,35 @@ ZINC_DEVICE Best warp_argmax(Best best) {
 // else uses between the block's previous barrier and its next one. They contain one barrier, after which scratch holds
 // one partial result per warp; what the threads wrote before the call is visible after it.
 
-ZINC_DEVICE float block_sum(float value, float (&scratch)[max_block_warps]) {
+template <class T>
+ZINC_DEVICE T block_sum(T value, T (&scratch)[max_block_warps]) {
   value = warp_sum(value);
   if (lane_id() == 0) scratch[warp_id()] = value;
   __syncthreads();
-  return warp_sum(lane_id() < block_warps() ? scratch[lane_id()] : 0.0f);
+  return warp_sum(lane_id() < block_warps() ? scratch[lane_id()] : T{});
+}
+
+// Sums of the values of all threads before this one, and of all threads.
+struct PrefixSum {
+  uint32_t before;
+  uint32_t total;
+};
+
+ZINC_DEVICE PrefixSum block_prefix_sum(uint32_t value, uint32_t (&scratch)[max_block_warps]) {
+  uint32_t inclusive = value;
+#pragma unroll
+  for (unsigned offset = 1; offset < warp_size; offset *= 2) {
+    const uint32_t lower = __shfl_up_sync(full_warp, inclusive, offset);
+    if (lane_id() >= offset) inclusive += lower;
+  }
+  if (lane_id() == warp_size - 1) scratch[warp_id()] = inclusive;
+  __syncthreads();
+  PrefixSum sums = {inclusive - value, 0};
+  for (unsigned w = 0; w < block_warps(); ++w) {
+    if (w < warp_id()) sums.before += scratch[w];
+    sums.total += scratch[w];
+  }
+  return sums;
 }
 
 // A NaN is ignored, as in warp_max.

@@ -4,12 +4,13 @@
 
 namespace zinc {
 
-// accum[i] += sum over slots j < n_used, ascending, of weights[j] * src[j * src_stride + i]. The sum is formed first. A
-// thread owns per_thread elements of its block's tile, as in map_elements.
+// accum[i] += sum over slots j < n_used, ascending, of weights[j] * src[j * src_stride + i]. The sum is formed first.
+// The block owns tile `tile` of the row, as in map_tile.
 template <unsigned threads, unsigned per_thread>
-ZINC_DEVICE void accumulate_experts(float* __restrict__ accum, const float* __restrict__ src, uint64_t src_stride,
-                                    const uint32_t* __restrict__ weights, uint32_t n, uint32_t n_used) {
-  map_elements<threads, per_thread>(accum, n, [=](uint64_t i) {
+ZINC_DEVICE void accumulate_experts(uint32_t tile, float* __restrict__ accum, const float* __restrict__ src,
+                                    uint64_t src_stride, const uint32_t* __restrict__ weights, uint32_t n,
+                                    uint32_t n_used) {
+  map_tile<threads, per_thread>(tile, accum, n, [=](uint64_t i) {
     float sum = 0.0f;
     for (uint32_t j = 0; j < n_used; ++j) sum = fmaf(__uint_as_float(weights[j]), src[j * src_stride + i], sum);
     return accum[i] + sum;

@@ -1,0 +1,20 @@
+// For every (token, slot) pair y = W_e x_token for stacked q4_K expert matrices; e from a dense table of ids.
+// Grid: y over pairs; x, persistent blocks that walk over groups of warps * rows rows of the pair's expert; each warp
+// has `rows` of them, each lane every 32nd unit of 32 columns. The block stages x_j in stretches of `columns` columns
+// in shared memory.
+//@ tile = { warps = 8, rows = 2, columns = 4096, blocks = 3 }
+//@ block = ["32 * warps"]
+//@ grid = ["min(ceil_div(m, warps * rows), blocks * sm_count)", "min(n_tokens * n_experts_used, 65535)"]
+#include "zinc/dmmv_q4k_moe_batched.h"
+
+#include "zinc/dmmv_moe.cuh"
+#include "zinc/quant/q4_k.cuh"
+
+namespace tile = dmmv_q4k_moe_batched_tile;
+
+ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
+    dmmv_q4k_moe_batched(const uint8_t* weights, const float* x, float* y, const uint32_t* routing,
+                         dmmv_q4k_moe_batched_push p) {
+  using Shape = zinc::RowShape<tile::warps, tile::rows>;
+  zinc::dmmv_moe_batched<zinc::Q4K, Shape, tile::columns>(weights, x, y, routing, p);
+}

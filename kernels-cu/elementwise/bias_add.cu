@@ -1,0 +1,15 @@
+// out += bias[src_offset ..]. Grid: x over tiles of threads * per_thread elements; a thread owns per_thread elements of
+// its block's tile, `threads` apart.
+//@ tile = { threads = 256, per_thread = 4 }
+//@ block = ["threads"]
+//@ grid = ["ceil_div(n, threads * per_thread)"]
+#include "zinc/bias_add.h"
+
+#include "zinc/elementwise.cuh"
+
+ZINC_KERNEL void __launch_bounds__(bias_add_tile::threads)
+    bias_add(float* __restrict__ out, const float* __restrict__ bias, bias_add_push p) {
+  using namespace bias_add_tile;
+  const float* const slice = bias + p.src_offset;
+  zinc::map_elements<threads, per_thread>(out, p.n, [=](uint64_t i) { return out[i] + slice[i]; });
+}

@@ -256,3 +256,114 @@ fn a_quantised_norm_is_the_norm_and_its_quantisation() {
     let report = case.compare(&outputs).unwrap();
     assert!(report.ok(), "{report}");
 }
+
+#[test]
+fn a_norm_sandwich_is_a_norm_and_a_residual_norm() {
+    for label in [
+        "3 tokens of 64",
+        "1 tokens of 2048",
+        "2 tokens of 6656, scale 0.25",
+    ] {
+        let case = case("post_norm_residual_rms_norm", label);
+        let (n, tokens) = (field(&case, "n"), field(&case, "n_tokens"));
+        let (eps, one) = (field(&case, "eps"), 1.0_f32.to_bits() as usize);
+        let poison = vec![0; tokens * n * 4];
+        let branch = dispatch(
+            "rms_norm_mul",
+            &[("n", n), ("eps", eps), ("n_rows", tokens)],
+            &[
+                buffer(&case, "residual"),
+                buffer(&case, "post_weights"),
+                &poison,
+            ],
+        );
+        let kernel = zinc_contract::kernel("residual_rms_norm").unwrap();
+        let inputs: Vec<&[u8]> = (kernel.buffers.iter())
+            .map(|b| match b.name {
+                "hidden" => buffer(&case, "hidden"),
+                "residual" => &branch[2],
+                "weights" => buffer(&case, "norm_weights"),
+                _ => &poison,
+            })
+            .collect();
+        let fields = [("n", n), ("eps", eps), ("n_tokens", tokens), ("scale", one)];
+        let mut result = dispatch(kernel.name, &fields, &inputs);
+        let scale = f32::from_bits(field(&case, "hidden_scale") as u32);
+        for value in result[position(kernel, "hidden")].chunks_exact_mut(4) {
+            let stored = f32::from_le_bytes(value.try_into().unwrap()) * scale;
+            value.copy_from_slice(&stored.to_le_bytes());
+        }
+        let mut outputs = unchanged(&case);
+        for name in ["hidden", "norm_out"] {
+            let from = &result[position(kernel, name)][..poison.len()];
+            outputs[position(case.kernel, name)][..poison.len()].copy_from_slice(from);
+        }
+        let report = case.compare(&outputs).unwrap();
+        assert!(report.ok(), "{report}");
+    }
+}
+
+#[test]
+fn a_routed_product_is_the_product_of_each_pair_with_its_expert() {
+    for label in [
+        "round robin",
+        "smallest offsets, all apart",
+        "5 tokens, 8 of 8",
+    ] {
+        let case = case("mul_mm_id_q4k", label);
+        let [m, k, slots, tokens] = ["m", "k", "nei0", "nei1"].map(|f| field(&case, f));
+        let strides = ["stride_b", "stride_d", "batch_stride_d", "batch_stride_a"];
+        let [stride_b, stride_d, token_pitch, expert_bytes] = strides.map(|f| field(&case, f));
+        let mut outputs = unchanged(&case);
+        for t in 0..tokens {
+            for s in 0..slots {
+                let at = 4 * (field(&case, "ids_offset") + t * field(&case, "nbi1") + s);
+                let id = buffer(&case, "ids")[at..at + 4].try_into().unwrap();
+                let start =
+                    field(&case, "a_offset") + u32::from_le_bytes(id) as usize * expert_bytes;
+                let place = field(&case, "d_offset") + t * token_pitch + s * stride_d;
+                let fields = [
+                    ("m", m),
+                    ("n", 1),
+                    ("k", k),
+                    ("stride_b", stride_b),
+                    ("stride_d", stride_d),
+                    ("a_offset", start),
+                    ("b_offset", field(&case, "b_offset") + t * stride_b),
+                    ("d_offset", place),
+                ];
+                let d = position(case.kernel, "d");
+                let inputs = [buffer(&case, "a"), buffer(&case, "b"), &outputs[d]];
+                let result = dispatch("mul_mm_q4k", &fields, &inputs);
+                outputs[d].clone_from(&result[2]);
+            }
+        }
+        let report = case.compare(&outputs).unwrap();
+        assert!(report.ok(), "{report}");
+    }
+}
+
+#[test]
+fn a_scaled_router_is_a_norm_and_the_products_of_its_result() {
+    let case = case("rms_norm_scale_dmmv_f32", "9 x 124");
+    let (m, k) = (field(&case, "m"), field(&case, "k"));
+    let norm = dispatch(
+        "rms_norm_mul",
+        &[("n", k), ("eps", field(&case, "eps_bits")), ("n_rows", 1)],
+        &[
+            buffer(&case, "hidden"),
+            buffer(&case, "in_scale"),
+            &vec![0; k * 4],
+        ],
+    );
+    let mut outputs = unchanged(&case);
+    let logits = position(case.kernel, "router_logits");
+    let result = dispatch(
+        "dmmv_f32",
+        &[("m", m), ("k", k)],
+        &[buffer(&case, "router_weight"), &norm[2], &outputs[logits]],
+    );
+    outputs[logits].clone_from(&result[2]);
+    let report = case.compare(&outputs).unwrap();
+    assert!(report.ok(), "{report}");
+}

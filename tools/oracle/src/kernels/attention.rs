@@ -241,7 +241,7 @@ fn flash_attn(call: &Call) -> Result<Vec<Expected>, OracleError> {
 }
 
 /// The attention of query j of every head, over the tokens up to seq_start + j
-fn flash_attn_batched(call: &Call) -> Result<Vec<Expected>, OracleError> {
+pub(super) fn flash_attn_batched(call: &Call) -> Result<Vec<Expected>, OracleError> {
     let (dim, heads) = (call.count("head_dim")?, call.count("n_heads")?);
     let (start, queries) = (call.count("seq_start")?, call.count("n_queries")?);
     let len = if queries == 0 { 0 } else { start + queries };
@@ -381,20 +381,20 @@ fn judge_partials(bytes: &[u8], partials: &[Partial], dim: usize) -> Outcome {
 
 /// What a case is made of.
 #[derive(Clone, Copy)]
-struct Shape {
-    heads: u32,
-    kv_heads: u32,
-    dim: u32,
-    len: u32,
-    page: u32,
-    chunks: u32,
+pub(super) struct Shape {
+    pub(super) heads: u32,
+    pub(super) kv_heads: u32,
+    pub(super) dim: u32,
+    pub(super) len: u32,
+    pub(super) page: u32,
+    pub(super) chunks: u32,
     /// 0 for 1/sqrt(head_dim)
-    scale: f32,
-    sink_offset: u32,
-    sinks: Fill,
-    q: Fill,
-    k: Fill,
-    v: Fill,
+    pub(super) scale: f32,
+    pub(super) sink_offset: u32,
+    pub(super) sinks: Fill,
+    pub(super) q: Fill,
+    pub(super) k: Fill,
+    pub(super) v: Fill,
 }
 
 fn flash_attn_fill(d: &mut Draft, shape: Shape) {
@@ -403,7 +403,7 @@ fn flash_attn_fill(d: &mut Draft, shape: Shape) {
 }
 
 /// The queries are the last `queries` of the tokens.
-fn flash_attn_batched_fill(d: &mut Draft, queries: u32, shape: Shape) {
+pub(super) fn flash_attn_batched_fill(d: &mut Draft, queries: u32, shape: Shape) {
     d.set_all(&[("seq_start", shape.len - queries), ("n_queries", queries)]);
     cache_fill(d, queries, shape);
 }
@@ -450,7 +450,7 @@ fn cache_fill(d: &mut Draft, queries: u32, shape: Shape) {
 }
 
 /// A short sequence without sinks.
-const PLAIN: Shape = Shape {
+pub(super) const PLAIN: Shape = Shape {
     heads: 4,
     kv_heads: 2,
     dim: 64,
@@ -466,7 +466,7 @@ const PLAIN: Shape = Shape {
 };
 
 /// Sinks of every kind.
-const SINKS: [(&str, Fill); 7] = [
+pub(super) const SINKS: [(&str, Fill); 7] = [
     ("normal", Fill::Normal(1.0)),
     ("large", Fill::Equal(30.0)),
     ("very large", Fill::Equal(200.0)),
@@ -477,7 +477,7 @@ const SINKS: [(&str, Fill); 7] = [
 ];
 
 /// Queries and keys with scores at the edges.
-const SCORES: [(&str, Fill, Fill); 10] = [
+pub(super) const SCORES: [(&str, Fill, Fill); 10] = [
     ("zero scores", Fill::Equal(0.0), Fill::Normal(1.0)),
     ("equal scores", Fill::Equal(0.5), Fill::Equal(0.5)),
     ("equal large scores", Fill::Equal(20.0), Fill::Equal(10.0)),
@@ -515,7 +515,7 @@ const SCORES: [(&str, Fill, Fill); 10] = [
 ];
 
 /// Values at the edges.
-const VALUES: [(&str, Fill); 5] = [
+pub(super) const VALUES: [(&str, Fill); 5] = [
     ("zeros", Fill::Equal(0.0)),
     ("all equal", Fill::Equal(-3.0)),
     ("large", Fill::Normal(1e5)),

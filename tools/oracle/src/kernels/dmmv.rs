@@ -11,7 +11,7 @@ use crate::{Call, Expected, OracleError};
 
 /// What the sixth push field is.
 #[derive(Clone, Copy, PartialEq)]
-enum Sixth {
+pub(super) enum Sixth {
     /// 0 overwrites, anything else accumulates
     Flag,
     /// 0 overwrites, 1 accumulates, more is the number of vectors
@@ -79,16 +79,16 @@ impl Sixth {
 }
 
 /// One kernel of the six-field family (m, k, a_offset, x_offset, y_offset, sixth).
-struct Dense {
-    weights: Format,
-    x: Format,
+pub(super) struct Dense {
+    pub(super) weights: Format,
+    pub(super) x: Format,
     /// required alignment of a_offset
-    a_align: u32,
+    pub(super) a_align: u32,
     /// required alignment of x_offset
-    x_align: u32,
-    sixth: Sixth,
+    pub(super) x_align: u32,
+    pub(super) sixth: Sixth,
     /// made for very tall matrices
-    wide: bool,
+    pub(super) wide: bool,
 }
 
 const F32: Dense = Dense {
@@ -145,7 +145,7 @@ const Q6K_BATCH_KPAR: Dense = Dense {
     sixth: Sixth::Columns(40),
     ..Q6K
 };
-const Q8_0: Dense = Dense {
+pub(super) const Q8_0: Dense = Dense {
     weights: Format::Q8_0,
     ..Q6K
 };
@@ -154,7 +154,7 @@ const Q8_0_SIGMOID: Dense = Dense {
     sixth: Sixth::Logit,
     ..Q8_0
 };
-const Q8_0_Q8_1: Dense = Dense {
+pub(super) const Q8_0_Q8_1: Dense = Dense {
     x: Format::Q8_1,
     x_align: 36,
     ..Q8_0
@@ -226,7 +226,7 @@ impl Dense {
     /// True if the contract leaves open what an infinity becomes.
     fn grouped(&self) -> bool {
         let single = matches!(self.weights, Format::F32 | Format::F16 | Format::Mxfp4);
-        self.x == Format::F32 && !single
+        (self.x == Format::F32 || self.weights == Format::Q4K) && !single
     }
 
     /// Columns of which k is a multiple.
@@ -235,7 +235,7 @@ impl Dense {
     }
 
     /// y[j*m + r] (+)= factor * sum over c of W[r,c] * x[j*k + c]
-    fn reference(&self, call: &Call) -> Result<Vec<Expected>, OracleError> {
+    pub(super) fn reference(&self, call: &Call) -> Result<Vec<Expected>, OracleError> {
         let (m, k) = (call.count("m")?, call.count("k")?);
         let (a, x) = (call.count("a_offset")?, call.count("x_offset")?);
         let y = call.count("y_offset")?;
@@ -248,7 +248,7 @@ impl Dense {
         let weights = call.slice("weights", a, m * self.weights.row_bytes(k))?;
         let sums = if self.x == Format::Q8_1 {
             let blocks = call.slice("x", x, self.x.row_bytes(k))?;
-            map_rows(weights, m, |row| vec![dot_q8_1(row, blocks)])
+            map_rows(weights, m, |row| vec![dot_q8_1(self.weights, row, blocks)])
         } else {
             let count = self.sixth.vectors(sixth) as usize;
             products(
@@ -291,7 +291,7 @@ impl Dense {
         }
     }
 
-    fn cases(&self, cases: &mut Cases) {
+    pub(super) fn cases(&self, cases: &mut Cases) {
         let unit = self.unit();
         let plain = self.plain();
         let offsets = [3 * self.a_align, 5 * self.x_align, 28];
@@ -408,6 +408,31 @@ impl Dense {
                 });
             }
         }
+        if self.x == Format::Q8_1 {
+            for stored in [f32::NAN, f32::INFINITY] {
+                cases.add(format!("a stored sum of {stored}"), |d| {
+                    self.fill(d, wide);
+                    let half = half::f16::from_f32(stored).to_le_bytes();
+                    d.patch("x", 36 + 34, &half);
+                });
+            }
+            cases.add("extreme quants", |d| {
+                self.fill(d, wide);
+                let (first, limit) = match self.weights {
+                    Format::Q8_0 => (2, 0x80),
+                    _ => (16, 0xff),
+                };
+                let bytes = self.weights.bytes();
+                for block in 0..(wide.m * wide.k / unit) as usize {
+                    let quants = vec![limit; bytes - first];
+                    d.patch("weights", block * bytes + first, &quants);
+                }
+                for block in 0..wide.k as usize / 32 {
+                    let quant = if block % 3 == 0 { 0x81 } else { 0x7f };
+                    d.patch("x", block * 36, &[quant; 32]);
+                }
+            });
+        }
         let mut model = vec![(48, 2048, false)];
         model.extend([
             (2048, 2048, true),
@@ -464,7 +489,7 @@ impl Dense {
         }
     }
 
-    fn random(&self, draft: &mut Draft) {
+    pub(super) fn random(&self, draft: &mut Draft) {
         let rng = &mut draft.rng;
         let unit = self.unit();
         let k = if unit == 1 {
@@ -569,19 +594,34 @@ fn q8_1_vector(draft: &mut Draft, blocks: usize, fill: Fill) -> Vec<u8> {
     factors.iter().flat_map(block).collect()
 }
 
-/// Sum over blocks of d * d8 * (sum of q * q8), with exact integer sums.
-fn dot_q8_1(row: &[u8], x: &[u8]) -> Sum {
+/// Sum over blocks of scale * d8 * (sum of q * q8), less minimum * s8 where the weights have minima, with
+/// exact integer sums.
+fn dot_q8_1(weights: Format, row: &[u8], x: &[u8]) -> Sum {
+    const BLOCK: usize = 32;
     let half = |b: &[u8], at: usize| half::f16::from_le_bytes([b[at], b[at + 1]]).to_f64();
+    let (mut quants, mut factors) = ([0; 256], [(0.0, 0.0); 8]);
+    let quants = &mut quants[..weights.elements()];
+    let factors = &mut factors[..weights.elements() / BLOCK];
+    let minima = weights == Format::Q4K;
     let mut dot = Sum::default();
-    for (w, x) in row.chunks_exact(34).zip(x.chunks_exact(36)) {
-        let products = w[2..]
-            .iter()
-            .zip(x)
-            .map(|(&q, &x)| i32::from(q as i8) * i32::from(x as i8));
-        let (sum, absolute) = products.fold((0, 0), |(s, a), p| (s + p, a + p.abs()));
-        let scale = half(w, 0) * half(x, 32);
-        dot.value += scale * f64::from(sum);
-        dot.magnitude += scale.abs() * f64::from(absolute);
+    let vector = x.chunks_exact(factors.len() * Format::Q8_1.bytes());
+    for (block, x) in row.chunks_exact(weights.bytes()).zip(vector) {
+        weights.split(block, quants, factors);
+        dot.nan |= weights.has_nan_factor(block);
+        let groups = quants.chunks_exact(BLOCK).zip(factors.iter());
+        for ((quants, (scale, minimum)), x) in groups.zip(x.chunks_exact(Format::Q8_1.bytes())) {
+            let products = quants.iter().zip(x).map(|(q, &x)| q * i32::from(x as i8));
+            let (sum, absolute) = products.fold((0, 0), |(s, a), p| (s + p, a + p.abs()));
+            let (d8, s8) = (half(x, 32), half(x, 34));
+            dot.nan |= d8.is_nan();
+            dot.value += scale * d8 * f64::from(sum);
+            dot.magnitude += (scale * d8).abs() * f64::from(absolute);
+            if minima {
+                dot.nan |= s8.is_nan();
+                dot.value -= minimum * s8;
+                dot.magnitude += (minimum * s8).abs();
+            }
+        }
     }
     dot.error = EPSILON * dot.magnitude;
     dot

@@ -320,19 +320,19 @@ fn fused_pair_cases(cases: &mut Cases) {
 }
 
 /// One kernel that combines a gate and an up matrix.
-struct Gated {
-    weights: Format,
-    gate: Gate,
+pub(super) struct Gated {
+    pub(super) weights: Format,
+    pub(super) gate: Gate,
     /// required alignment of offsets into the weights
-    a_align: u32,
+    pub(super) a_align: u32,
     /// both matrices are in one buffer, with an offset each
-    packed: bool,
+    pub(super) packed: bool,
     /// an f32 row gives one more output
-    logit: bool,
+    pub(super) logit: bool,
 }
 
 /// silu, where the bound counts its slope as 1.2 and 1e-5 of the result
-const SILU: Gate = Gate {
+pub(super) const SILU: Gate = Gate {
     activation: silu,
     slope: 1.2,
     relative: 1e-5,
@@ -352,7 +352,7 @@ const Q4K_GEGLU: Gated = Gated {
     packed: true,
     ..Q4K_SWIGLU
 };
-const Q8_0_SWIGLU: Gated = Gated {
+pub(super) const Q8_0_SWIGLU: Gated = Gated {
     weights: Format::Q8_0,
     a_align: 2,
     ..Q4K_SWIGLU
@@ -379,7 +379,7 @@ struct Shape {
 
 impl Gated {
     /// y[r] = activation(gate row * x) * (up row * x)
-    fn reference(&self, call: &Call) -> Result<Vec<Expected>, OracleError> {
+    pub(super) fn reference(&self, call: &Call) -> Result<Vec<Expected>, OracleError> {
         let (m, k) = (call.count("m")?, call.count("k")?);
         let x = vectors(call, "x", call.count("x_offset")?, 1, 0, k)?;
         let places = if self.packed {
@@ -406,7 +406,7 @@ impl Gated {
         Ok(expected)
     }
 
-    fn cases(&self, cases: &mut Cases) {
+    pub(super) fn cases(&self, cases: &mut Cases) {
         let unit = self.weights.elements() as u32;
         let plain = Shape {
             m: 1,
@@ -542,7 +542,7 @@ impl Gated {
         }
     }
 
-    fn random(&self, draft: &mut Draft) {
+    pub(super) fn random(&self, draft: &mut Draft) {
         let rng = &mut draft.rng;
         let shape = Shape {
             m: rng.between(1, 20),

@@ -63,15 +63,22 @@ fn routes(call: &Call) -> Result<BTreeMap<usize, usize>, OracleError> {
 }
 
 /// One kernel.
-struct Cols {
-    weights: Format,
+pub(super) struct Cols {
+    pub(super) weights: Format,
+    /// required alignment of a_offset and expert_stride
+    pub(super) a_align: u32,
+    /// required alignment of x_offset
+    pub(super) x_align: u32,
 }
 
 const Q4K: Cols = Cols {
     weights: Format::Q4K,
+    a_align: 4,
+    x_align: 16,
 };
 const Q5K: Cols = Cols {
     weights: Format::Q5K,
+    ..Q4K
 };
 
 /// What a case is made of.
@@ -113,7 +120,7 @@ fn random_lists(d: &mut Draft, experts: u32, tokens: u32, used: u32) -> Vec<Vec<
 impl Cols {
     /// y[q*m + r] (+)= sum over c of W_e[r,c] * x[(q / divisor)*k + c] for every covered route q of
     /// expert e
-    fn reference(&self, call: &Call) -> Result<Vec<Expected>, OracleError> {
+    pub(super) fn reference(&self, call: &Call) -> Result<Vec<Expected>, OracleError> {
         let (m, k) = (call.count("m")?, call.count("k")?);
         let (x, y) = (call.count("x_offset")?, call.count("y_offset")?);
         let divisor = call.count("x_route_divisor")?.max(1);
@@ -151,7 +158,7 @@ impl Cols {
         Ok(vec![output_rows(call.index("y")?, y, m, all.collect())])
     }
 
-    fn cases(&self, cases: &mut Cases) {
+    pub(super) fn cases(&self, cases: &mut Cases) {
         let plain = Shape {
             m: 1,
             k: 256,
@@ -226,12 +233,16 @@ impl Cols {
         for k in [512, 768, 1280] {
             add(&format!("k = {k}"), &|s| (s.m, s.k) = (3, k));
         }
-        add("offsets", &|s| s.offsets = [12, 48, 28]);
-        add("smallest offsets, accumulate", &|s| {
-            (s.offsets, s.accumulate) = ([4, 16, 4], 1);
+        add("offsets", &|s| {
+            s.offsets = [3 * self.a_align, 3 * self.x_align, 28];
         });
-        add("experts apart", &|s| (s.gap, s.offsets) = (4, [8, 0, 0]));
-        add("experts far apart", &|s| s.gap = 1028);
+        add("smallest offsets, accumulate", &|s| {
+            (s.offsets, s.accumulate) = ([self.a_align, self.x_align, 4], 1);
+        });
+        add("experts apart", &|s| {
+            (s.gap, s.offsets) = (self.a_align, [2 * self.a_align, 0, 0]);
+        });
+        add("experts far apart", &|s| s.gap = 257 * self.a_align);
         add("edge blocks", &|s| (s.m, s.edges) = (12, true));
         add("edge blocks, accumulate", &|s| {
             (s.m, s.edges, s.accumulate) = (12, true, 1);
@@ -298,7 +309,7 @@ impl Cols {
         }
     }
 
-    fn random(&self, draft: &mut Draft) {
+    pub(super) fn random(&self, draft: &mut Draft) {
         let (experts, tokens) = (draft.rng.between(1, 6), draft.rng.between(1, 20));
         let used = draft.rng.between(1, experts.min(3));
         let lists = random_lists(draft, experts, tokens, used);
@@ -313,8 +324,12 @@ impl Cols {
             holes: rng.flip(),
             divisor: rng.pick(&[0, 1, used, 7]),
             accumulate: rng.below(2),
-            offsets: [4 * rng.below(4), 16 * rng.below(4), 4 * rng.below(4)],
-            gap: 4 * rng.below(4),
+            offsets: [
+                self.a_align * rng.below(4),
+                self.x_align * rng.below(4),
+                4 * rng.below(4),
+            ],
+            gap: self.a_align * rng.below(4),
             x: Fill::Normal(1.0),
             edges: rng.flip(),
         };

@@ -8,6 +8,8 @@ mod dmmv_moe;
 mod dmmv_moe_cols;
 mod dmmv_moe_fused;
 mod elementwise;
+mod extended;
+mod extended_mm_id;
 mod gemm;
 mod kv;
 mod moe;
@@ -45,6 +47,8 @@ const FAMILIES: &[&[Entry]] = &[
     dmmv_moe_cols::ENTRIES,
     dmmv_moe_fused::ENTRIES,
     elementwise::ENTRIES,
+    extended::ENTRIES,
+    extended_mm_id::ENTRIES,
     kv::ENTRIES,
     moe::ENTRIES,
     mul_mm::ENTRIES,

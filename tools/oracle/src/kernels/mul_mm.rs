@@ -31,16 +31,16 @@ pub(super) const ENTRIES: &[Entry] = &[
 ];
 
 /// One kernel.
-struct Product {
-    weights: Format,
+pub(super) struct Product {
+    pub(super) weights: Format,
     /// required alignment of a_offset
-    a_align: u32,
+    pub(super) a_align: u32,
     /// m and n are multiples of 32
-    full: bool,
+    pub(super) full: bool,
     /// weights may be rounded once to f16
-    halves: bool,
-    /// silu of one matrix times another one
-    gated: bool,
+    pub(super) halves: bool,
+    /// the activation of one matrix, which another one is multiplied with
+    pub(super) gate: Option<Gate>,
 }
 
 const Q4K: Product = Product {
@@ -48,7 +48,7 @@ const Q4K: Product = Product {
     a_align: 4,
     full: false,
     halves: false,
-    gated: false,
+    gate: None,
 };
 const Q5K: Product = Product {
     weights: Format::Q5K,
@@ -66,9 +66,9 @@ const Q8_0: Product = Product {
     halves: false,
     ..Q6K
 };
-const SWIGLU: Product = Product {
+pub(super) const SWIGLU: Product = Product {
     halves: true,
-    gated: true,
+    gate: Some(SILU),
     ..Q4K
 };
 const SWIGLU_FULL: Product = Product {
@@ -77,7 +77,7 @@ const SWIGLU_FULL: Product = Product {
 };
 
 /// What the contracts count for silu of complete sums.
-const SILU: Gate = Gate {
+pub(super) const SILU: Gate = Gate {
     activation: silu,
     slope: 1.2,
     relative: 0.0,
@@ -230,7 +230,7 @@ impl Product {
 
     /// Names of the weight buffers.
     fn matrices(&self) -> &'static [&'static str] {
-        if self.gated {
+        if self.gate.is_some() {
             &["a_gate", "a_up"]
         } else {
             &["a"]
@@ -256,16 +256,16 @@ impl Product {
         }))
     }
 
-    /// d[t*stride_d + r] = sum over c of A[r,c] * b[t*stride_b + c], or silu of one times another
-    fn reference(&self, call: &Call) -> Result<Vec<Expected>, OracleError> {
+    /// d[t*stride_d + r] = sum over c of A[r,c] * b[t*stride_b + c], or the activation of one times another
+    pub(super) fn reference(&self, call: &Call) -> Result<Vec<Expected>, OracleError> {
         let (n, k) = (call.count("n")?, call.count("k")?);
         let (b, d) = (call.count("b_offset")?, call.count("d_offset")?);
         let tokens = vectors(call, "b", 4 * b, n, call.count("stride_b")?, k)?;
         let sums = self.matrices().iter().map(|a| self.sums(call, a, &tokens));
         let sums = sums.collect::<Result<Vec<_>, _>>()?;
-        let element = |r: usize, t: usize| match sums.as_slice() {
-            [gate, up] => SILU.apply(gate[r][t], up[r][t]).element(true),
-            sums => sums[0][r][t].element(true),
+        let element = |r: usize, t: usize| match (self.gate, sums.as_slice()) {
+            (Some(gate), [g, u]) => gate.apply(g[r][t], u[r][t]).element(true),
+            (_, sums) => sums[0][r][t].element(true),
         };
         let rows = (0..n).map(|t| (0..sums[0].len()).map(|r| element(r, t)).collect());
         let stride = call.count("stride_d")?;
@@ -277,9 +277,9 @@ impl Product {
         )])
     }
 
-    fn cases(&self, cases: &mut Cases) {
+    pub(super) fn cases(&self, cases: &mut Cases) {
         // Gates of a few units.
-        let plain = Fill::Normal(if self.gated { 0.2 } else { 1.0 });
+        let plain = Fill::Normal(if self.gate.is_some() { 0.2 } else { 1.0 });
         for (label, size, heavy) in Size::all(self.unit(), self.full, self.a_align) {
             let fill = |d: &mut Draft| self.fill(d, size, plain);
             if heavy {
@@ -304,7 +304,7 @@ impl Product {
                 d.patch(self.matrices()[0], at, &bytes);
             });
         }
-        if self.gated {
+        if self.gate.is_some() {
             for scale in [0.01, 1.0, 30.0, 1e4] {
                 let x = Fill::Normal(scale);
                 cases.add(format!("activations of {scale:e}"), |d| {
@@ -345,7 +345,7 @@ impl Product {
         blocks
     }
 
-    fn random(&self, draft: &mut Draft) {
+    pub(super) fn random(&self, draft: &mut Draft) {
         let size = Size::random(draft, self.unit(), self.full, self.a_align);
         let x = Fill::Normal(draft.rng.pick(&[0.2, 1.0]));
         self.fill(draft, size, x);

@@ -131,7 +131,7 @@ pub(super) fn inverse_rms(row: &[f64], eps: f64) -> (f64, bool) {
 }
 
 /// The largest finite magnitude.
-fn largest(values: &[f64]) -> f64 {
+pub(super) fn largest(values: &[f64]) -> f64 {
     let magnitudes = values.iter().map(|v| v.abs()).filter(|v| v.is_finite());
     magnitudes.fold(0.0, f64::max)
 }
@@ -287,7 +287,7 @@ fn rms_norm_add_fill(d: &mut Draft, tokens: u32, n: u32, eps: f32, fills: [Fill;
 }
 
 /// Rows and lengths that no vector or block width divides.
-const RAGGED: [(u32, u32); 16] = [
+pub(super) const RAGGED: [(u32, u32); 16] = [
     (1, 1),
     (0, 4),
     (2, 2),
@@ -928,11 +928,25 @@ fn qk_norm_rope_kv_write_random(d: &mut Draft) {
     qk_norm_rope_kv_write_fill(d, token);
 }
 
-/// A matrix and the buffer of its products with the normalised vector.
-type Projection = (&'static str, &'static str);
+/// Matrices times one normalised vector.
+pub(super) struct Projections {
+    /// the buffer of the factors of the normalised vector
+    pub(super) weight: &'static str,
+    /// the buffer of the normalised vector, if it is an output
+    pub(super) normalised: Option<&'static str>,
+    /// matrices and the buffers of their products
+    pub(super) matrices: &'static [(&'static str, &'static str)],
+}
 
-const ROUTER: [Projection; 1] = [("router_weight", "router_logits")];
-const ALPHA_BETA: [Projection; 2] = [("alpha_w", "alpha_out"), ("beta_w", "beta_out")];
+const ROUTER: Projections = Projections {
+    weight: "norm_weight",
+    normalised: Some("norm_out"),
+    matrices: &[("router_weight", "router_logits")],
+};
+const ALPHA_BETA: Projections = Projections {
+    matrices: &[("alpha_w", "alpha_out"), ("beta_w", "beta_out")],
+    ..ROUTER
+};
 
 /// Sum of the products of two vectors, and sum of their magnitudes.
 pub(super) fn product(a: &[f64], b: &[f64]) -> (f64, f64) {
@@ -940,19 +954,21 @@ pub(super) fn product(a: &[f64], b: &[f64]) -> (f64, f64) {
     terms.fold((0.0, 0.0), |(s, m), t| (s + t, m + t.abs()))
 }
 
-/// norm_out = weight * hidden / rms, rtol 1e-5; each output W * norm_out within 2e-5 of the sum of the
+/// norm = weight * hidden / rms, rtol 1e-5; each output W * norm within 2e-5 of the sum of the
 /// terms' magnitudes
-fn norm_project(call: &Call, projections: &[Projection]) -> Result<Vec<Expected>, OracleError> {
+pub(super) fn norm_project(
+    call: &Call,
+    projections: &Projections,
+) -> Result<Vec<Expected>, OracleError> {
     let (m, k) = (call.count("m")?, call.count("k")?);
     let hidden = call.doubles("hidden", 0, k)?;
-    let weight = call.doubles("norm_weight", 0, k)?;
+    let weight = call.doubles(projections.weight, 0, k)?;
     let norm = Norm::of(&hidden, &weight, call.float("eps_bits")?);
-    let mut expected = vec![Expected::floats(
-        call.index("norm_out")?,
-        0,
-        norm.elements(0.0),
-    )];
-    for (matrix, out) in projections {
+    let mut expected = Vec::new();
+    if let Some(out) = projections.normalised {
+        expected.push(Expected::floats(call.index(out)?, 0, norm.elements(0.0)));
+    }
+    for (matrix, out) in projections.matrices {
         let matrix = call.doubles(matrix, 0, m * k)?;
         let rows = matrix.par_chunks(k).map(|row| {
             let (value, magnitude) = product(row, &norm.y);
@@ -967,7 +983,7 @@ fn norm_project(call: &Call, projections: &[Projection]) -> Result<Vec<Expected>
 /// `fills` are those of hidden and of the matrices.
 fn norm_project_fill(
     d: &mut Draft,
-    projections: &[Projection],
+    projections: &Projections,
     [m, k]: [u32; 2],
     eps: f32,
     [hidden, matrix]: [Fill; 2],
@@ -977,17 +993,19 @@ fn norm_project_fill(
     let hidden = hidden.make(&mut d.rng, k as usize);
     d.read_floats("hidden", 0, &hidden);
     let weight = d.rng.normals(k as usize, 1.2);
-    d.read_floats("norm_weight", 0, &weight);
-    for (buffer, out) in projections {
+    d.read_floats(projections.weight, 0, &weight);
+    for (buffer, out) in projections.matrices {
         let values = matrix.make(&mut d.rng, (m * k) as usize);
         d.read_floats(buffer, 0, &values);
         d.write(out);
     }
-    d.write("norm_out");
+    if let Some(out) = projections.normalised {
+        d.write(out);
+    }
 }
 
 /// `rows` are those of the model.
-fn norm_project_cases(cases: &mut Cases, projections: &[Projection], rows: u32) {
+pub(super) fn norm_project_cases(cases: &mut Cases, projections: &Projections, rows: u32) {
     let normal = [Fill::Normal(1.0), Fill::Normal(0.5)];
     for shape in [
         [1, 4],
@@ -1059,7 +1077,7 @@ fn norm_project_cases(cases: &mut Cases, projections: &[Projection], rows: u32) 
     }
 }
 
-fn norm_project_random(d: &mut Draft, projections: &[Projection]) {
+pub(super) fn norm_project_random(d: &mut Draft, projections: &Projections) {
     let shape = [d.rng.between(1, 20), 4 * d.rng.between(1, 60)];
     let fills = [Fill::Normal(1.0), Fill::Normal(0.3)];
     norm_project_fill(d, projections, shape, 1e-6, fills);

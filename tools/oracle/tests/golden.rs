@@ -160,6 +160,8 @@ fn unit_vectors_give_the_golden_values_through_the_references() {
         ("dmmv_q4k_moe", Format::Q4K),
         ("dmmv_q5k_moe", Format::Q5K),
         ("dmmv_q8_0_q8_1", Format::Q8_0),
+        ("dmmv_q4k_q8_1", Format::Q4K),
+        ("dmmv_q8_0_kpar_batch", Format::Q8_0),
         ("dmmv_mxfp4", Format::Mxfp4),
         ("dmmv_q5_1", Format::Q5_1),
         ("dmmv_q4k_wide", Format::Q4K),

@@ -14,6 +14,6 @@ ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     mul_mm_q4k_gate_up_swiglu_full_dp4a(const uint8_t* a_gate, const uint8_t* a_up, const uint32_t* b_packed,
                                         const float* b_scale_dsum, float* d,
                                         mul_mm_q4k_gate_up_swiglu_full_dp4a_push p) {
-  using Shape = zinc::MulMmShape<tile::rows, tile::tokens, tile::threads>;
+  using Shape = zinc::Int8Shape<tile::rows, tile::tokens, tile::threads>;
   zinc::mul_mm_int8_swiglu<zinc::Q4K, Shape>(a_gate, a_up, b_packed, b_scale_dsum, d, p);
 }

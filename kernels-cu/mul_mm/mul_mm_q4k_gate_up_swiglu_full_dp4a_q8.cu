@@ -14,7 +14,7 @@ ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     mul_mm_q4k_gate_up_swiglu_full_dp4a_q8(const uint8_t* a_gate, const uint8_t* a_up, const uint32_t* b_packed,
                                            const float* b_scale_dsum, uint32_t* d_packed, float* d_scale,
                                            mul_mm_q4k_gate_up_swiglu_full_dp4a_q8_push p) {
-  using Shape = zinc::MulMmShape<tile::rows, tile::tokens, tile::threads>;
+  using Shape = zinc::Int8Shape<tile::rows, tile::tokens, tile::threads>;
   zinc::mul_mm_int8_swiglu_requantized<zinc::Q4K, Shape, zinc::SingleScales>(a_gate, a_up, b_packed, b_scale_dsum,
                                                                              d_packed, d_scale, p);
 }

@@ -13,6 +13,6 @@ namespace tile = mul_mm_q6k_full_dp4a_q8_1_tile;
 ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     mul_mm_q6k_full_dp4a_q8_1(const uint8_t* a, const uint32_t* b_packed, const float* b_scale_dsum, float* d,
                               mul_mm_q6k_full_dp4a_q8_1_push p) {
-  using Shape = zinc::MulMmShape<tile::rows, tile::tokens, tile::threads>;
+  using Shape = zinc::Int8Shape<tile::rows, tile::tokens, tile::threads>;
   zinc::mul_mm_int8<zinc::Q6K, Shape, zinc::ScaleSumPairs>(a, b_packed, b_scale_dsum, d, p);
 }

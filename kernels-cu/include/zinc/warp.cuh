@@ -14,23 +14,25 @@ ZINC_DEVICE unsigned lane_id() { return threadIdx.x % warp_size; }
 ZINC_DEVICE unsigned warp_id() { return threadIdx.x / warp_size; }
 ZINC_DEVICE unsigned block_warps() { return blockDim.x / warp_size; }
 
-// Sum over each aligned group of `width` lanes. The butterfly adds the same two numbers in both partners, so all lanes
-// of a group hold the same bits.
-template <unsigned width = warp_size, class T>
+// Sum over each aligned group of `width` lanes that are `stride` lanes apart. The butterfly adds the same two numbers
+// in both partners, so all lanes of a group hold the same bits.
+template <unsigned width = warp_size, unsigned stride = 1, class T>
 ZINC_DEVICE T warp_sum(T value) {
-  static_assert(width <= warp_size && (width & (width - 1)) == 0, "a group is a power of two of lanes");
+  static_assert(width * stride <= warp_size && (width & (width - 1)) == 0, "a group is a power of two of lanes");
 #pragma unroll
-  for (unsigned offset = width / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(full_warp, value, offset);
+  for (unsigned offset = width / 2; offset > 0; offset /= 2)
+    value += __shfl_xor_sync(full_warp, value, offset * stride);
   return value;
 }
 
-// Largest value of each aligned group of `width` lanes. A NaN is ignored unless the whole group is NaN.
-template <unsigned width = warp_size>
+// Largest value of each aligned group of `width` lanes that are `stride` lanes apart. A NaN is ignored unless the whole
+// group is NaN.
+template <unsigned width = warp_size, unsigned stride = 1>
 ZINC_DEVICE float warp_max(float value) {
-  static_assert(width <= warp_size && (width & (width - 1)) == 0, "a group is a power of two of lanes");
+  static_assert(width * stride <= warp_size && (width & (width - 1)) == 0, "a group is a power of two of lanes");
 #pragma unroll
   for (unsigned offset = width / 2; offset > 0; offset /= 2) {
-    value = fmaxf(value, __shfl_xor_sync(full_warp, value, offset));
+    value = fmaxf(value, __shfl_xor_sync(full_warp, value, offset * stride));
   }
   return value;
 }

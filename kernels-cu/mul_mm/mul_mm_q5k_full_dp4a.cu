@@ -1,6 +1,6 @@
 // D = A B for a q5_K matrix and n tokens quantized to int8: exact integer sums per block of columns.
 // Grid: x over tiles of `rows` rows, y over tiles of `tokens` tokens; a thread owns 4 rows of 8 tokens of a tile.
-//@ tile = { rows = 64, tokens = 64, threads = 128, blocks = 4 }
+//@ tile = { rows = 64, tokens = 64, threads = 128, blocks = 3 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(m, rows)", "min(ceil_div(n, tokens), 65535)"]
 #include "zinc/mul_mm_q5k_full_dp4a.h"

@@ -1,8 +1,11 @@
 // D = A B for a q6_K matrix and n tokens quantized to int8: exact integer sums per block of columns.
 // Grid: x over tiles of `rows` rows, y over tiles of `tokens` tokens; a thread owns 4 rows of 8 tokens of a tile.
-//@ tile = { rows = 64, tokens = 64, threads = 128, blocks = 4 }
+// Code for compute capability 10.0 and up needs more than the 168 registers that three blocks leave a thread.
+//@ tile = { rows = 64, tokens = 64, threads = 128, blocks = 3 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(m, rows)", "min(ceil_div(n, tokens), 65535)"]
+//@ [arch.100]
+//@ tile = { rows = 64, tokens = 64, threads = 128, blocks = 2 }
 #include "zinc/mul_mm_q6k_full_dp4a.h"
 
 #include "zinc/mul_mm_int8.cuh"

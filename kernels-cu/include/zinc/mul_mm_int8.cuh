@@ -77,40 +77,72 @@ struct Int8Tile {
   alignas(16) float b_sum[Format::has_minimum ? Shape::tokens : 4];
 };
 
-// Stages one block of 32 columns. Rows past the end are replaced by the last one, tokens past the end by zeros.
-template <bool wide, class Scales, unsigned matrices, class Format, class Shape>
-ZINC_DEVICE void stage_int8(Int8Tile<Format, Shape, matrices>& tile, const uint8_t* const (&matrix)[matrices],
-                            uint64_t row_pitch, uint32_t m, uint32_t row, const Int8Tokens& x, uint32_t token,
-                            uint32_t block) {
+// A thread's part of one block of 32 columns, on its way from global to shared memory. Rows past the end are replaced
+// by the last one, tokens past the end by zeros.
+template <class Scales, unsigned matrices, class Format, class Shape>
+struct Int8Staged {
   using Tile = Int8Tile<Format, Shape, matrices>;
+  static constexpr unsigned runs = Shape::step / run_columns;
+  static constexpr unsigned token_words = Shape::tokens * Tile::words / Shape::threads;
+  static constexpr unsigned token_stride = Shape::threads / Tile::words;
+  static_assert(token_words * token_stride == Shape::tokens, "every thread stages equally many words");
+  static_assert(Shape::tokens <= Shape::threads, "a thread stages the scale of one token at most");
   static_assert(!Format::has_minimum || Scales::floats == 2, "minimums need the sums of the quants");
-  constexpr unsigned runs = Shape::step / run_columns;
-  const unsigned r = threadIdx.x / runs;
-  const unsigned g = threadIdx.x % runs;
-  const uint64_t at = uint64_t{min(row + r, m - 1)} * row_pitch;
+
+  Run<Format> run[matrices];
+  uint32_t words[token_words];
+  float scale;
+  float sum;
+
+  // A block after the last one is replaced by the last.
+  template <bool wide>
+  ZINC_DEVICE void load(const uint8_t* const (&matrix)[matrices], uint32_t m, uint32_t k, uint32_t row,
+                        const Int8Tokens& x, uint32_t token, uint32_t block) {
+    block = min(block, k / Shape::step - 1);
+    const uint64_t at = uint64_t{min(row + threadIdx.x / runs, m - 1)} * row_bytes<Format>(k);
 #pragma unroll
-  for (unsigned i = 0; i < matrices; ++i) {
-    const Run<Format> run = load_run<wide, Format>(matrix[i] + at, block * runs + g);
+    for (unsigned i = 0; i < matrices; ++i) {
+      run[i] = load_run<wide, Format>(matrix[i] + at, block * runs + threadIdx.x % runs);
+    }
+    const uint32_t first = token + threadIdx.x / Tile::words;
+    const uint32_t* const packed =
+        x.packed + uint64_t{first} * x.packed_pitch + block * Tile::words + threadIdx.x % Tile::words;
 #pragma unroll
-    for (unsigned w = 0; w < run_words; ++w) tile.a[i][run_words * g + w][r] = Format::Quants::to_int8(run.words[w]);
-    if (g % (Format::scale_columns / run_columns) == 0) {
-      tile.a_scale[i][g * run_columns / Format::scale_columns][r] = run.scale;
-      if constexpr (Format::has_minimum) tile.a_minimum[i][r] = run.minimum;
+    for (unsigned j = 0; j < token_words; ++j) {
+      const bool present = first + j * token_stride < x.count;
+      words[j] = present ? __ldg(packed + j * token_stride * x.packed_pitch) : 0u;
+    }
+    const uint32_t mine = token + threadIdx.x;
+    const bool present = threadIdx.x < Shape::tokens && mine < x.count;
+    const float* const entry = x.scales + (uint64_t{mine} * x.scale_pitch + block) * Scales::floats;
+    scale = present ? __ldg(entry) : 0.0f;
+    if constexpr (Format::has_minimum) sum = present ? __ldg(entry + 1) : 0.0f;
+  }
+
+  ZINC_DEVICE void store(Tile& tile) const {
+    const unsigned r = threadIdx.x / runs;
+    const unsigned g = threadIdx.x % runs;
+#pragma unroll
+    for (unsigned i = 0; i < matrices; ++i) {
+#pragma unroll
+      for (unsigned w = 0; w < run_words; ++w) {
+        tile.a[i][run_words * g + w][r] = Format::Quants::to_int8(run[i].words[w]);
+      }
+      if (g % (Format::scale_columns / run_columns) == 0) {
+        tile.a_scale[i][g * run_columns / Format::scale_columns][r] = run[i].scale;
+        if constexpr (Format::has_minimum) tile.a_minimum[i][r] = run[i].minimum;
+      }
+    }
+#pragma unroll
+    for (unsigned j = 0; j < token_words; ++j) {
+      tile.b[threadIdx.x % Tile::words][threadIdx.x / Tile::words + j * token_stride] = words[j];
+    }
+    if (threadIdx.x < Shape::tokens) {
+      tile.b_scale[threadIdx.x] = scale;
+      if constexpr (Format::has_minimum) tile.b_sum[threadIdx.x] = sum;
     }
   }
-  for (unsigned i = threadIdx.x; i < Shape::tokens * Tile::words; i += Shape::threads) {
-    const unsigned t = i / Tile::words;
-    const unsigned w = i % Tile::words;
-    const bool present = token + t < x.count;
-    tile.b[w][t] = present ? __ldg(x.packed + uint64_t{token + t} * x.packed_pitch + block * Tile::words + w) : 0u;
-  }
-  for (unsigned t = threadIdx.x; t < Shape::tokens; t += Shape::threads) {
-    const bool present = token + t < x.count;
-    const float* const entry = x.scales + (uint64_t{token + t} * x.scale_pitch + block) * Scales::floats;
-    tile.b_scale[t] = present ? __ldg(entry) : 0.0f;
-    if constexpr (Format::has_minimum) tile.b_sum[t] = present ? __ldg(entry + 1) : 0.0f;
-  }
-}
+};
 
 ZINC_DEVICE void read_four(const uint32_t* p, uint32_t (&values)[4]) {
   const uint4 v = *reinterpret_cast<const uint4*>(p);
@@ -243,10 +275,14 @@ ZINC_DEVICE void int8_tiles(Int8Tile<Format, Shape, matrices>& tile, const uint8
   static_assert(!Format::has_minimum || Format::scale_columns == Shape::step);
   for_tiles<Shape>(m, x.count, [&](uint32_t row, uint32_t token) {
     float sum[matrices][Shape::thread_tokens][Shape::thread_rows] = {};
+    Int8Staged<Scales, matrices, Format, Shape> staged;
+    staged.template load<wide>(matrix, m, k, row, x, token, 0);
     for (uint32_t block = 0; block < k / Shape::step; ++block) {
       __syncthreads();  // the last readers of the tile are done
-      stage_int8<wide, Scales>(tile, matrix, row_bytes<Format>(k), m, row, x, token, block);
+      staged.store(tile);
       __syncthreads();
+      // In flight while the products are formed.
+      staged.template load<wide>(matrix, m, k, row, x, token, block + 1);
 #pragma unroll
       for (unsigned i = 0; i < matrices; ++i) add_int8(sum[i], tile, i);
     }

@@ -1,0 +1,22 @@
+// Dequantises the rows of the embedding table that device-resident ids name. Grid: x over (id, tile of threads *
+// per_thread elements); a thread owns per_thread elements of its block's tile, `threads` apart.
+//@ tile = { threads = 256, per_thread = 2 }
+//@ block = ["threads"]
+//@ grid = ["n_rows * ceil_div(cols, threads * per_thread)"]
+#include "zinc/embed_gather.h"
+
+#include "zinc/elementwise.cuh"
+#include "zinc/embedding.cuh"
+
+ZINC_KERNEL void __launch_bounds__(embed_gather_tile::threads)
+    embed_gather(const uint8_t* __restrict__ table, const uint32_t* __restrict__ ids, float* __restrict__ out,
+                 embed_gather_push p) {
+  using namespace embed_gather_tile;
+  const zinc::RowTile at = zinc::row_tile<threads * per_thread>(p.cols);
+  const uint32_t id = min(ids[uint64_t{p.index_offset} + at.row], p.vocab_last);
+  const uint8_t* const row = table + uint64_t{id} * p.row_bytes;
+  float* const to = out + p.out_offset + uint64_t{at.row} * p.cols;
+  const uint32_t qtype = p.qtype;
+  zinc::map_tile<threads, per_thread>(
+      at.tile, to, p.cols, [=](uint64_t e) { return zinc::embedding_element(row, static_cast<uint32_t>(e), qtype); });
+}

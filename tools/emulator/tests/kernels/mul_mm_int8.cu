@@ -1,0 +1,81 @@
+// The int8 matrix-matrix kernels in both forms of their integer sums, and the instruction that one form uses.
+#include "zinc/mul_mm_int8.cuh"
+#include "zinc/mul_mm_q4k_full_dp4a.h"
+#include "zinc/mul_mm_q4k_gate_up_swiglu_full_dp4a.h"
+#include "zinc/mul_mm_q4k_gate_up_swiglu_full_dp4a_q8.h"
+#include "zinc/mul_mm_q4k_gate_up_swiglu_full_dp4a_q8_1.h"
+#include "zinc/mul_mm_q5k_full_dp4a.h"
+#include "zinc/mul_mm_q6k_full_dp4a.h"
+#include "zinc/mul_mm_q6k_full_dp4a_q8_1.h"
+#include "zinc/mul_mm_q8_0_full_dp4a.h"
+#include "zinc/quant/q4_k.cuh"
+#include "zinc/quant/q5_k.cuh"
+#include "zinc/quant/q6_k.cuh"
+#include "zinc/quant/q8_0.cuh"
+
+struct no_push {
+  uint32_t unused;
+};
+
+// sums += A B^T for 16 rows of A and 8 of B, by one warp.
+template <unsigned columns>
+ZINC_DEVICE void multiply(const uint32_t* a, const uint32_t* b, int32_t* sums) {
+  const unsigned group = threadIdx.x / 4;
+  const unsigned part = threadIdx.x % 4;
+  constexpr unsigned words = columns / 4;
+  uint32_t rows[columns / 8];
+  uint32_t tokens[columns / 16];
+  for (unsigned j = 0; j < columns / 16; ++j) {
+    for (unsigned h = 0; h < 2; ++h) rows[2 * j + h] = a[(group + 8 * h) * words + 4 * j + part];
+    tokens[j] = b[group * words + 4 * j + part];
+  }
+  int32_t mine[4];
+  for (unsigned i = 0; i < 4; ++i) mine[i] = sums[(group + i / 2 * 8) * 8 + 2 * part + i % 2];
+  zinc::mma_int8<columns>(mine, rows, tokens);
+  for (unsigned i = 0; i < 4; ++i) sums[(group + i / 2 * 8) * 8 + 2 * part + i % 2] = mine[i];
+}
+ZINC_KERNEL void test_mma_int8_16(const uint32_t* a, const uint32_t* b, int32_t* sums, no_push) {
+  multiply<16>(a, b, sums);
+}
+ZINC_EMULATOR_ENTRY(test_mma_int8_16)
+ZINC_KERNEL void test_mma_int8_32(const uint32_t* a, const uint32_t* b, int32_t* sums, no_push) {
+  multiply<32>(a, b, sums);
+}
+ZINC_EMULATOR_ENTRY(test_mma_int8_32)
+
+// Entries test_dp4a_<kernel> and test_mma_<kernel> that run `statement` with the kernel's tile as Shape.
+#define IN_FORM(form, kernel, parameters, statement)                                             \
+  ZINC_KERNEL void test_##form##_##kernel parameters {                                           \
+    namespace tile = kernel##_tile;                                                              \
+    using Shape = zinc::Int8Shape<tile::rows, tile::tokens, tile::threads, zinc::DotForm::form>; \
+    statement;                                                                                   \
+  }                                                                                              \
+  ZINC_EMULATOR_ENTRY(test_##form##_##kernel)
+#define UNPACKED(...) __VA_ARGS__
+#define IN_BOTH_FORMS(kernel, parameters, statement)                                \
+  IN_FORM(dp4a, kernel, (UNPACKED parameters, kernel##_push p), UNPACKED statement) \
+  IN_FORM(mma, kernel, (UNPACKED parameters, kernel##_push p), UNPACKED statement)
+
+#define PRODUCT (const uint8_t* a, const uint32_t* b, const float* scales, float* d)
+#define GATED (const uint8_t* gate, const uint8_t* up, const uint32_t* b, const float* scales, float* d)
+#define REQUANTIZED \
+  (const uint8_t* gate, const uint8_t* up, const uint32_t* b, const float* scales, uint32_t* d_packed, float* d_scales)
+
+IN_BOTH_FORMS(mul_mm_q4k_full_dp4a, PRODUCT,
+              (zinc::mul_mm_int8<zinc::Q4K, Shape, zinc::ScaleSumPairs>(a, b, scales, d, p)))
+IN_BOTH_FORMS(mul_mm_q5k_full_dp4a, PRODUCT,
+              (zinc::mul_mm_int8<zinc::Q5K, Shape, zinc::ScaleSumPairs>(a, b, scales, d, p)))
+IN_BOTH_FORMS(mul_mm_q6k_full_dp4a, PRODUCT,
+              (zinc::mul_mm_int8<zinc::Q6K, Shape, zinc::SingleScales>(a, b, scales, d, p)))
+IN_BOTH_FORMS(mul_mm_q6k_full_dp4a_q8_1, PRODUCT,
+              (zinc::mul_mm_int8<zinc::Q6K, Shape, zinc::ScaleSumPairs>(a, b, scales, d, p)))
+IN_BOTH_FORMS(mul_mm_q8_0_full_dp4a, PRODUCT,
+              (zinc::mul_mm_int8<zinc::Q8_0, Shape, zinc::SingleScales>(a, b, scales, d, p)))
+IN_BOTH_FORMS(mul_mm_q4k_gate_up_swiglu_full_dp4a, GATED,
+              (zinc::mul_mm_int8_swiglu<zinc::Q4K, Shape>(gate, up, b, scales, d, p)))
+IN_BOTH_FORMS(mul_mm_q4k_gate_up_swiglu_full_dp4a_q8, REQUANTIZED,
+              (zinc::mul_mm_int8_swiglu_requantized<zinc::Q4K, Shape, zinc::SingleScales>(gate, up, b, scales, d_packed,
+                                                                                          d_scales, p)))
+IN_BOTH_FORMS(mul_mm_q4k_gate_up_swiglu_full_dp4a_q8_1, REQUANTIZED,
+              (zinc::mul_mm_int8_swiglu_requantized<zinc::Q4K, Shape, zinc::ScaleSumPairs>(gate, up, b, scales,
+                                                                                           d_packed, d_scales, p)))

@@ -41,11 +41,13 @@ impl Compiler {
         sanitizers: &[String],
     ) -> io::Result<Compiler> {
         fs::create_dir_all(objects)?;
+        // Instrumented code takes twice as long to optimize fully, and is slow whatever is done.
+        let opt_level = if sanitizers.is_empty() { 2 } else { 1 };
         let mut build = cc::Build::new();
         build
             .cpp(true)
             .std("c++17")
-            .opt_level(2)
+            .opt_level(opt_level)
             .debug(false)
             .warnings(false)
             .includes(include)

@@ -11,7 +11,9 @@ use zinc_cuda::Archive;
 /// The machine code that is attested.
 const TARGET: &str = "sm_90";
 /// The sanitizers that an attestation needs.
-const SANITIZERS: [&str; 2] = ["memcheck", "racecheck"];
+const SANITIZERS: [&str; 4] = ["memcheck", "racecheck", "initcheck", "synccheck"];
+/// So many runs of a case have to give the same bits.
+const REPEATS: u32 = 20;
 /// How to make a new attestation.
 const RENEW: &str = "renew it on a machine with a GPU of that architecture: cargo build --release && tools/attest \
                      OUT/h200.json, then move that file to tests/attested";
@@ -23,6 +25,21 @@ struct Attestation {
     device: DeviceInfo,
     kernels: Vec<Kernel>,
     sanitizers: BTreeMap<String, Verdict>,
+    repeated: Repeated,
+    same_bits_as_emulator: SameBits,
+}
+
+/// Runs of each small case, and whether all gave the same bits.
+#[derive(Deserialize)]
+struct Repeated {
+    ok: bool,
+    runs: u32,
+}
+
+/// Whether the kernels of exact integer sums gave the emulator's bits.
+#[derive(Deserialize)]
+struct SameBits {
+    ok: bool,
 }
 
 #[derive(Deserialize)]
@@ -65,6 +82,12 @@ impl Attestation {
         }
         if entry.cases == 0 || entry.passed != entry.cases {
             return Err(format!("{} of {} cases passed", entry.passed, entry.cases));
+        }
+        if !self.repeated.ok || self.repeated.runs < REPEATS {
+            return Err(format!("not the same bits in {REPEATS} runs"));
+        }
+        if !self.same_bits_as_emulator.ok {
+            return Err("integer kernels did not give the emulator's bits".to_owned());
         }
         for tool in SANITIZERS {
             if !self.sanitizers.contains_key(tool) {
@@ -223,9 +246,13 @@ mod of_the_check {
             "kernels": Vec::from_iter(kernels.iter().map(kernel)),
             "cases": 7 * kernels.len(),
             "passed": 7 * kernels.len(),
+            "repeated": {"ok": true, "runs": REPEATS, "kernels": "all"},
+            "same_bits_as_emulator": {"ok": true, "kernels": []},
             "sanitizers": {
                 "memcheck": {"clean": true, "summary": "ERROR SUMMARY: 0 errors"},
                 "racecheck": {"clean": true, "summary": "RACECHECK SUMMARY: 0 hazards displayed"},
+                "initcheck": {"clean": true, "summary": "ERROR SUMMARY: 0 errors"},
+                "synccheck": {"clean": true, "summary": "ERROR SUMMARY: 0 errors"},
             },
         })
     }
@@ -305,6 +332,16 @@ mod of_the_check {
             value["kernels"][0]["passed"] = json!(0);
         });
         fails(&attestations, &["argmax"], "0 of 0 cases passed");
+    }
+
+    #[test]
+    fn other_bits_in_a_later_run_or_on_the_emulator_fail() {
+        let attestations = changed(|value| value["repeated"]["ok"] = json!(false));
+        fails(&attestations, &KERNELS, "not the same bits in 20 runs");
+        let attestations = changed(|value| value["repeated"]["runs"] = json!(2));
+        fails(&attestations, &KERNELS, "not the same bits in 20 runs");
+        let attestations = changed(|value| value["same_bits_as_emulator"]["ok"] = json!(false));
+        fails(&attestations, &KERNELS, "the emulator's bits");
     }
 
     #[test]

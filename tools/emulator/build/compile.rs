@@ -1,4 +1,5 @@
-//! Compiles translation units in parallel, each only if it, something that it includes or its command has changed.
+//! Compiles translation units in parallel, each only if it, something that it includes or its command has changed since the
+//! last build, and only if no checkout of this user compiled the same text before.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -7,6 +8,11 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs, io, thread};
+
+use content_cache::{Cache, Key};
+
+/// Above this size the objects that were not used for longest are removed.
+const LIMIT: u64 = 512 << 20;
 
 /// One translation unit.
 pub struct Unit {
@@ -30,6 +36,14 @@ pub struct Compiler {
     tool: cc::Tool,
     objects: PathBuf,
     jobs: usize,
+    shared: Option<Shared>,
+}
+
+/// The objects of all checkouts of this user.
+struct Shared {
+    cache: Cache,
+    /// The compiler and all flags that the text after preprocessing does not show.
+    command: String,
 }
 
 impl Compiler {
@@ -78,10 +92,17 @@ impl Compiler {
                 .flag("-g1");
         }
         let jobs = env::var("NUM_JOBS").ok().and_then(|jobs| jobs.parse().ok());
+        let tool = build.get_compiler();
+        // Instrumented objects name their sources, which differ by checkout.
+        let shared = match sanitizers {
+            [] => Shared::of(&tool, include, root),
+            _ => None,
+        };
         Ok(Compiler {
-            tool: build.get_compiler(),
+            tool,
             objects: objects.to_owned(),
             jobs: jobs.unwrap_or(1),
+            shared,
         })
     }
 
@@ -103,6 +124,10 @@ impl Compiler {
                 });
             }
         });
+        if let Some(shared) = &self.shared {
+            // A cache that cannot be trimmed costs space and nothing else.
+            let _ = shared.cache.trim(LIMIT);
+        }
         let mut results = results.into_inner().unwrap_or_default();
         results.sort_by_key(|(index, _)| *index);
         results.into_iter().map(|(_, result)| result).collect()
@@ -117,6 +142,12 @@ impl Compiler {
         if object.exists() && made_from.is_some() && fs::read_to_string(&key).ok() == made_from {
             return Ok(Ok(object));
         }
+        let shared = self.shared.as_ref().zip(self.shared_key(unit, &inputs)?);
+        if let Some(known) = shared.and_then(|(shared, key)| shared.cache.get(key)) {
+            fs::write(&object, known)?;
+            self.note(&command, &inputs, &key)?;
+            return Ok(Ok(object));
+        }
         let output = command.output()?;
         let text = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() {
@@ -126,10 +157,38 @@ impl Compiler {
         for line in text.lines() {
             println!("cargo::warning={line}");
         }
-        if let Some(made_from) = fingerprint(&command, &inputs) {
-            fs::write(&key, made_from)?;
+        // What was warned about is compiled, and so warned about, in every checkout. A cache that cannot be written costs
+        // time and nothing else.
+        if let Some((shared, key)) = shared.filter(|_| text.is_empty()) {
+            let _ = shared.cache.put(key, &[&fs::read(&object)?]);
         }
+        self.note(&command, &inputs, &key)?;
         Ok(Ok(object))
+    }
+
+    /// Records what an object was made from.
+    fn note(&self, command: &Command, inputs: &Path, key: &Path) -> io::Result<()> {
+        match fingerprint(command, inputs) {
+            Some(made_from) => fs::write(key, made_from),
+            None => Ok(()),
+        }
+    }
+
+    /// The key of a unit among the objects of all checkouts, from the text that the compiler sees after preprocessing;
+    /// `None` if there is no such cache or the text does not preprocess. Writes the list of inputs.
+    fn shared_key(&self, unit: &Unit, inputs: &Path) -> io::Result<Option<Key>> {
+        let Some(shared) = &self.shared else {
+            return Ok(None);
+        };
+        let mut command = self.tool.to_command();
+        command
+            .args(["-E", "-P", "-MMD", "-MF"])
+            .arg(inputs)
+            .args(["-MT", "object"])
+            .arg(&unit.source);
+        let output = command.output()?;
+        let key = || Key::of(&[shared.command.as_bytes(), &output.stdout]);
+        Ok(output.status.success().then(key))
     }
 
     fn command(&self, unit: &Unit, object: &Path, inputs: &Path) -> Command {
@@ -142,6 +201,29 @@ impl Compiler {
             .arg("-o")
             .arg(object);
         command
+    }
+}
+
+impl Shared {
+    /// The cache, where there is a place for one and the compiler says what it is.
+    fn of(tool: &cc::Tool, include: &[PathBuf], root: &Path) -> Option<Shared> {
+        for variable in content_cache::VARIABLES {
+            println!("cargo::rerun-if-env-changed={variable}");
+        }
+        let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+        let folder = content_cache::user_folder(|name| set(name).map(PathBuf::from))?;
+        let version = Command::new(tool.path()).arg("--version").output().ok()?;
+        let version = String::from_utf8(version.stdout).ok()?;
+        // Where this checkout lies shows in the text if it matters.
+        let places = include.iter().map(PathBuf::as_path).chain([root]);
+        let places = Vec::from_iter(places.filter_map(Path::to_str));
+        let flags = tool.args().iter().map(|flag| flag.to_string_lossy());
+        let flags = flags.filter(|flag| !places.iter().any(|place| flag.contains(place)));
+        let command = flags.fold(version, |command, flag| command + "\n" + &flag);
+        Some(Shared {
+            cache: Cache::new(folder.join("emulator"), "zinc-cuda object 1"),
+            command,
+        })
     }
 }
 

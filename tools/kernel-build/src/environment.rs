@@ -83,12 +83,9 @@ impl Environment {
             .find(|path| is_executable(path))
     }
 
-    /// Where toolkits and compiled kernels are kept: `ZINC_CUDA_CACHE`, else `zinc-cuda` in the user's cache directory.
+    /// Where toolkits and compiled kernels are kept.
     pub fn cache(&self) -> Option<PathBuf> {
-        let own = self.get("ZINC_CUDA_CACHE").map(PathBuf::from);
-        let shared = || self.get("XDG_CACHE_HOME").map(PathBuf::from);
-        let home = || self.get("HOME").map(|home| Path::new(home).join(".cache"));
-        own.or_else(|| shared().or_else(home).map(|cache| cache.join("zinc-cuda")))
+        content_cache::user_folder(|name| self.get(name).map(PathBuf::from))
     }
 
     /// A command with exactly these variables.

@@ -6,17 +6,17 @@
 namespace zinc {
 
 #ifdef ZINC_EMULATOR
-template <unsigned columns>
+template <unsigned columns, class Row>
 struct MmaInt8Lane {
   uint32_t a[columns / 8];
   uint32_t b[columns / 16];
   int32_t sums[4];
 };
 
-template <unsigned columns>
+template <unsigned columns, class Row>
 inline void run_mma_int8(::zinc_emulator::Lanes& lanes) {
-  using Lane = MmaInt8Lane<columns>;
-  int8_t a[16][columns];
+  using Lane = MmaInt8Lane<columns, Row>;
+  Row a[16][columns];
   int8_t b[8][columns];
   // What a lane that does not exist would have held is undefined.
   memset(a, static_cast<int>(lanes.poison & 0xFFu), sizeof a);
@@ -32,7 +32,7 @@ inline void run_mma_int8(::zinc_emulator::Lanes& lanes) {
     if (!lanes.has(lane)) continue;
     Lane& to = *static_cast<Lane*>(lanes.args[lane]);
     for (unsigned i = 0; i < 4; ++i) {
-      const int8_t* const row = a[lane / 4 + i / 2 * 8];
+      const Row* const row = a[lane / 4 + i / 2 * 8];
       const int8_t* const token = b[lane % 4 * 2 + i % 2];
       uint32_t sum = static_cast<uint32_t>(to.sums[i]);
       for (unsigned c = 0; c < columns; ++c) sum += static_cast<uint32_t>(row[c] * token[c]);
@@ -41,41 +41,59 @@ inline void run_mma_int8(::zinc_emulator::Lanes& lanes) {
   }
 }
 
-template <unsigned columns>
-inline constexpr ::zinc_emulator::Collective mma_int8_collective = {"mma.sync", run_mma_int8<columns>};
+template <unsigned columns, class Row>
+inline constexpr ::zinc_emulator::Collective mma_int8_collective = {"mma.sync", run_mma_int8<columns, Row>};
 #endif
 
-// sums += A B^T for 16 rows A and 8 tokens B of 16 or 32 signed bytes, exact up to the wrap of 32 bits. All lanes of a
-// warp call it together. It is mma.sync.m16n8k16 or m16n8k32 (PTX ISA, "Matrix Fragments for mma.m16n8k16 with integer
-// type" and "for mma.m16n8k32"), from compute capability 8.0 on. With group = lane / 4 and part = lane % 4, a lane
-// holds
+// sums = start + A B^T for 16 rows A and 8 tokens B of 16 or 32 bytes, exact up to the wrap of 32 bits. B is signed, A
+// is what Row says. All lanes of a warp call it together. It is mma.sync.m16n8k16 or m16n8k32 (PTX ISA, "Matrix
+// Fragments for mma.m16n8k16 with integer type" and "for mma.m16n8k32"), from compute capability 8.0 on. With group =
+// lane / 4 and part = lane % 4, a lane holds
 //   a[2 j + h]      columns 16 j + 4 part .. + 3 of row group + 8 h, the lowest column in the least significant byte
 //   b[j]            the same columns of token group
 //   sums[2 h + e]   row group + 8 h of token 2 part + e
 // The columns may be in any order, if A and B have the same.
-template <unsigned columns>
-ZINC_DEVICE void mma_int8(int32_t (&sums)[4], const uint32_t (&a)[columns / 8], const uint32_t (&b)[columns / 16]) {
+template <unsigned columns, class Row = int8_t>
+ZINC_DEVICE void mma_int8(int32_t (&sums)[4], const uint32_t (&a)[columns / 8], const uint32_t (&b)[columns / 16],
+                          const int32_t (&start)[4]) {
   static_assert(columns == 16 || columns == 32, "the instruction has these shapes");
+  constexpr bool is_signed = static_cast<Row>(-1) < 0;
+  static_assert(sizeof(Row) == 1 && (is_signed || columns == 32), "what is needed of what the instruction has");
 #ifdef ZINC_EMULATOR
-  MmaInt8Lane<columns> lane;
+  MmaInt8Lane<columns, Row> lane;
   memcpy(lane.a, a, sizeof a);
   memcpy(lane.b, b, sizeof b);
-  memcpy(lane.sums, sums, sizeof sums);
-  ::zinc_emulator::warp_collective(mma_int8_collective<columns>, full_warp, lane, __FILE__, __LINE__);
+  memcpy(lane.sums, start, sizeof sums);
+  ::zinc_emulator::warp_collective(mma_int8_collective<columns, Row>, full_warp, lane, __FILE__, __LINE__);
   memcpy(sums, lane.sums, sizeof sums);
 #else
   if constexpr (columns == 16) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                 : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(b[0]));
-  } else {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+                 : "=r"(sums[0]), "=r"(sums[1]), "=r"(sums[2]), "=r"(sums[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(start[0]), "r"(start[1]), "r"(start[2]), "r"(start[3]));
+  } else if constexpr (is_signed) {
     asm volatile(
         "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        "{%10, %11, %12, %13};"
+        : "=r"(sums[0]), "=r"(sums[1]), "=r"(sums[2]), "=r"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(start[0]), "r"(start[1]), "r"(start[2]),
+          "r"(start[3]));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%10, %11, %12, %13};"
+        : "=r"(sums[0]), "=r"(sums[1]), "=r"(sums[2]), "=r"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(start[0]), "r"(start[1]), "r"(start[2]),
+          "r"(start[3]));
   }
 #endif
+}
+
+// The same added to what is there.
+template <unsigned columns, class Row = int8_t>
+ZINC_DEVICE void mma_int8(int32_t (&sums)[4], const uint32_t (&a)[columns / 8], const uint32_t (&b)[columns / 16]) {
+  const int32_t start[4] = {sums[0], sums[1], sums[2], sums[3]};
+  mma_int8<columns, Row>(sums, a, b, start);
 }
 
 }  // namespace zinc

@@ -363,6 +363,31 @@ impl Dense {
         for (label, x) in INPUTS {
             add(&format!("x: {label}"), Shape { x, ..wide });
         }
+        if unit > 1 {
+            // Activations at the ends of what int8 planes represent, and outliers among small ones.
+            for (label, x) in [
+                ("large", Fill::Normal(4e28)),
+                ("small", Fill::Normal(1e-27)),
+                ("outliers", Fill::Sprinkled(1e4)),
+                ("an outlier", Fill::One(9, -1e6)),
+            ] {
+                add(&format!("x: {label}"), Shape { x, ..wide });
+            }
+            // Around tiles of 16 rows, steps of 256 columns, blocks with more tiles than warps, and the longest rows
+            // whose planes are kept in shared memory.
+            for (m, k) in [
+                (15, 512),
+                (16, 256),
+                (8, 512 - unit.min(256)),
+                (32, 256 + unit),
+                (1100, 256),
+                (1050, 512),
+                (3, 72 * 256),
+                (3, 72 * 256 + unit),
+            ] {
+                add(&format!("{m} x {k}, tiles"), Shape { m, k, ..plain });
+            }
+        }
         if let Some((label, sixth)) = self.sixth.values().into_iter().find(|(_, v)| *v > 0) {
             let x = Fill::One(0, f32::NAN);
             add(&format!("x: a NaN, {label}"), Shape { x, sixth, ..wide });

@@ -1,0 +1,116 @@
+// f32 activations as int8 planes in shared memory, for exact products with quantized weights on the tensor cores.
+//
+// Within each group of columns that share a scale, x = 2^(top - 30) * q with the power of two that makes |q| < 2^30,
+// and q = d0 + 2^8 d1 + 2^16 d2 + 2^24 d3 with digits of -128 .. 127. Neighbouring floats of the group keep all their
+// bits down to 2^-6 of the largest, smaller ones are rounded to 2^-30 of it. That the scale is a power of two makes
+// every product with it exact.
+#pragma once
+
+#include "zinc/dmmv_activations.cuh"
+
+namespace zinc {
+
+// The columns that a warp multiplies at a time, and the digits of an activation.
+constexpr unsigned step_columns = 256;
+constexpr unsigned planes = 4;
+// A step is multiplied in sets of 64 columns, 16 columns per lane of a quad and row: the first two lanes hold columns
+// of one scale (32 columns) or two (16 columns each, of which a lane has its first and its last eight bytes), the last
+// two lanes those of others.
+constexpr unsigned step_sets = 4;
+constexpr unsigned set_columns = step_columns / step_sets;
+
+// Where the activations of `Tiles` (see dmmv_tiles.cuh) lie in shared memory:
+//   zeros    of the size of a step's planes, for lanes whose half is not multiplied
+//   planes   [step][set][half][plane][lane of the half] 16 bytes, in the order in which lanes hold weights
+//   scales   [step][lane of the quad][set][scale of the set] f32: lanes 0 and 2 hold sums of planes 0 and 1, lanes 1
+//            and 3 of planes 2 and 3, so theirs is 2^16 times larger
+//   sums     [step][group] f32: of the activations, for formats with a minimum
+template <class Tiles>
+struct PlaneLayout {
+  static constexpr unsigned group_columns = Tiles::scale_columns;
+  static constexpr unsigned groups = step_columns / group_columns;
+  static constexpr unsigned set_scales = 32 / group_columns;
+  static constexpr unsigned plane_bytes = step_columns * planes;
+  static constexpr unsigned zero_bytes = plane_bytes;
+  static constexpr unsigned scale_bytes = 4 * step_sets * set_scales * 4;
+  static constexpr unsigned sum_bytes = Tiles::has_minimum ? groups * 4 : 0;
+  static constexpr unsigned step_bytes = plane_bytes + scale_bytes + sum_bytes;
+  static_assert(group_columns == 32 || group_columns == 16);
+};
+
+// The planes of one vector: `steps` steps from `memory` on.
+template <class Tiles>
+struct Planes {
+  using Layout = PlaneLayout<Tiles>;
+
+  uint8_t* memory;
+  uint32_t steps;
+
+  ZINC_DEVICE uint8_t* scales() const { return memory + steps * Layout::plane_bytes; }
+  ZINC_DEVICE uint8_t* sums() const { return scales() + steps * Layout::scale_bytes; }
+
+  // Fills them with vector v of a source by all threads of the block; columns past the last are zeros. True if this
+  // thread saw a value that planes cannot represent: no finite number, or one so large or small that a scale is not.
+  template <unsigned threads, class Source>
+  ZINC_DEVICE bool fill(const Source& source, unsigned v, uint32_t columns) const {
+    constexpr unsigned group_lanes = Layout::group_columns / 4;
+    constexpr uint32_t smallest = (127u - 90) << 23;  // 2^-90
+    constexpr uint32_t largest = (127u + 96) << 23;   // 2^96
+    bool unfit = false;
+    // Steps are whole warps' work, so the shuffles have all their lanes.
+    for (uint32_t four = threadIdx.x; four < steps * (step_columns / 4); four += threads) {
+      const uint32_t c = 4 * four;
+      const float4 x = c < columns ? source.four(v, c) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      // Bit patterns of magnitudes are in the order of the magnitudes, with NaN above infinity.
+      constexpr uint32_t magnitude = 0x7FFFFFFFu;
+      uint32_t top = max(max(__float_as_uint(x.x) & magnitude, __float_as_uint(x.y) & magnitude),
+                         max(__float_as_uint(x.z) & magnitude, __float_as_uint(x.w) & magnitude));
+#pragma unroll
+      for (unsigned offset = group_lanes / 2; offset > 0; offset /= 2) {
+        top = max(top, static_cast<uint32_t>(__shfl_xor_sync(full_warp, top, offset)));
+      }
+      unfit = unfit || (top != 0 && top < smallest) || top >= largest;
+      const uint32_t exponent = min(max(top, smallest), largest) >> 23;  // of the power of two at or below the largest
+      const float to_integer = __uint_as_float((127u + 29 + 127 - exponent) << 23);
+      const uint32_t digits[4] = {balanced(x.x * to_integer), balanced(x.y * to_integer), balanced(x.z * to_integer),
+                                  balanced(x.w * to_integer)};
+      // Bytes of four columns to words of four planes.
+      const uint32_t low01 = __byte_perm(digits[0], digits[1], 0x5140u);
+      const uint32_t low23 = __byte_perm(digits[2], digits[3], 0x5140u);
+      const uint32_t high01 = __byte_perm(digits[0], digits[1], 0x7362u);
+      const uint32_t high23 = __byte_perm(digits[2], digits[3], 0x7362u);
+      const uint32_t words[planes] = {__byte_perm(low01, low23, 0x5410u), __byte_perm(low01, low23, 0x7632u),
+                                      __byte_perm(high01, high23, 0x5410u), __byte_perm(high01, high23, 0x7632u)};
+      const uint32_t step = c / step_columns;
+      const unsigned at = Tiles::position(c % step_columns);
+      const unsigned set = at / set_columns;
+      const unsigned lane = at / 16 % 4;
+      uint8_t* const to = memory + step * Layout::plane_bytes + set * 256 + lane / 2 * 128 + lane % 2 * 16 + at % 16;
+#pragma unroll
+      for (unsigned p = 0; p < planes; ++p) *reinterpret_cast<uint32_t*>(to + 32 * p) = words[p];
+      if (c % Layout::group_columns == 0) {
+        const float scale = __uint_as_float((exponent - 29) << 23) * Tiles::set_scale(set);
+        const unsigned which = set * Layout::set_scales + at % 16 / 8 % Layout::set_scales;
+        float* const pair = reinterpret_cast<float*>(scales() + step * Layout::scale_bytes) +
+                            lane / 2 * 2 * (step_sets * Layout::set_scales) + which;
+        pair[0] = scale;
+        pair[step_sets * Layout::set_scales] = scale * 65536.0f;
+      }
+      if constexpr (Tiles::has_minimum) {
+        const float sum = warp_sum<group_lanes>((x.x + x.y) + (x.z + x.w));
+        if (c % Layout::group_columns == 0) reinterpret_cast<float*>(sums())[c / Layout::group_columns] = sum;
+      }
+    }
+    return unfit;
+  }
+
+ private:
+  // The four digits of the integer nearest to `value`, d0 in the lowest byte. Adding 128 to each digit makes them
+  // bytes without borrows between them; flipping their top bits takes the 128 off again.
+  static ZINC_DEVICE uint32_t balanced(float value) {
+    constexpr uint32_t bias = 0x80808080u;
+    return (static_cast<uint32_t>(__float2int_rn(value)) + bias) ^ bias;
+  }
+};
+
+}  // namespace zinc

@@ -1,0 +1,67 @@
+// Reads of shared memory by an address that a thread keeps in one register. The compiler otherwise rebuilds the address
+// of a shared array, whose window the hardware places, wherever it runs short of registers, inside loops too.
+#pragma once
+
+#include "zinc/warp.cuh"
+
+namespace zinc {
+
+// `value` in a register of its own: what comes out of a shuffle cannot be computed anew. All lanes call it together.
+ZINC_DEVICE uint32_t held(uint32_t value) {
+#ifdef ZINC_EMULATOR
+  return value;
+#else
+  return __shfl_sync(full_warp, value, lane_id());
+#endif
+}
+
+class SharedAddress {
+#ifdef ZINC_EMULATOR
+  const uint8_t* at_;
+#else
+  uint32_t at_;
+  explicit ZINC_DEVICE SharedAddress(uint32_t at) : at_(at) {}
+#endif
+
+ public:
+  // All lanes of the warp call it together.
+#ifdef ZINC_EMULATOR
+  explicit SharedAddress(const uint8_t* shared) : at_(shared) {}
+#else
+  explicit ZINC_DEVICE SharedAddress(const uint8_t* shared)
+      : at_(held(static_cast<uint32_t>(__cvta_generic_to_shared(shared)))) {}
+#endif
+
+  ZINC_DEVICE SharedAddress operator+(uint32_t bytes) const { return SharedAddress(at_ + bytes); }
+
+  // What lies there; the address is aligned to the size of what is read. A read stays behind the barriers before it.
+  ZINC_DEVICE uint4 load4() const {
+#ifdef ZINC_EMULATOR
+    return *reinterpret_cast<const uint4*>(at_);
+#else
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at_));
+    return v;
+#endif
+  }
+  ZINC_DEVICE uint2 load2() const {
+#ifdef ZINC_EMULATOR
+    return *reinterpret_cast<const uint2*>(at_);
+#else
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at_));
+    return v;
+#endif
+  }
+  ZINC_DEVICE uint32_t load() const {
+#ifdef ZINC_EMULATOR
+    return *reinterpret_cast<const uint32_t*>(at_);
+#else
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at_));
+    return v;
+#endif
+  }
+};
+
+}  // namespace zinc

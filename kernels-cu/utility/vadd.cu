@@ -3,10 +3,12 @@
 //@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(n, threads * per_thread)"]
+//@ overlap = true
 #include "zinc/vadd.h"
 
 #include "zinc/elementwise.cuh"
 
 ZINC_KERNEL void __launch_bounds__(vadd_tile::threads) vadd(const float* a, const float* b, float* c, vadd_push p) {
+  zinc::wait_for_previous();
   zinc::map_elements<vadd_tile::threads, vadd_tile::per_thread>(c, p.n, [=](uint64_t i) { return a[i] + b[i]; });
 }

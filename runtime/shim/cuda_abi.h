@@ -40,6 +40,36 @@ typedef struct CUDA_KERNEL_NODE_PARAMS {
     CUcontext ctx; /* ignored when func is set */
 } CUDA_KERNEL_NODE_PARAMS;
 
+/* The value of a launch attribute is a union of 64 bytes; only this member is used. */
+typedef struct CUlaunchAttribute {
+    int id;
+    int pad;
+    union {
+        int programmaticStreamSerializationAllowed;
+        char bytes[64];
+    } value;
+} CUlaunchAttribute;
+
+typedef struct CUlaunchConfig {
+    unsigned int gridDimX;
+    unsigned int gridDimY;
+    unsigned int gridDimZ;
+    unsigned int blockDimX;
+    unsigned int blockDimY;
+    unsigned int blockDimZ;
+    unsigned int sharedMemBytes;
+    CUstream hStream;
+    CUlaunchAttribute *attrs;
+    unsigned int numAttrs;
+} CUlaunchConfig;
+
+typedef struct CUgraphEdgeData {
+    unsigned char from_port;
+    unsigned char to_port;
+    unsigned char type;
+    unsigned char reserved[5];
+} CUgraphEdgeData;
+
 enum {
     CUDA_SUCCESS = 0,
     CUDA_ERROR_INVALID_VALUE = 1,
@@ -82,6 +112,9 @@ enum {
     CU_STREAM_CAPTURE_MODE_RELAXED = 2,
     CU_STREAM_CAPTURE_STATUS_NONE = 0,
     CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
+    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
+    CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC = 1,
+    CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC = 1,
 };
 
 /* Resolved as soon as the library is opened: enough to recognise a stub, an old driver and to name errors. */
@@ -151,6 +184,10 @@ enum {
     F(cuGraphUpload, (CUgraphExec exec, CUstream stream))                                                                    \
     F(cuGraphLaunch, (CUgraphExec exec, CUstream stream))
 
-#define ZINC_CUDA_OPTIONAL(F) F(cuFuncGetParamInfo, (CUfunction function, size_t index, size_t *offset, size_t *bytes))
+#define ZINC_CUDA_OPTIONAL(F)                                                                                                 \
+    F(cuFuncGetParamInfo, (CUfunction function, size_t index, size_t *offset, size_t *bytes))                                \
+    F(cuLaunchKernelEx, (const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra))                \
+    F(cuGraphAddDependencies_v2, (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *data, \
+                                  size_t count))
 
 #endif

@@ -457,9 +457,36 @@ static CUDA_KERNEL_NODE_PARAMS node_parameters(const zinc_launch *launch, parame
     return node;
 }
 
+/* *call is the driver function that was used. */
+static CUresult launch_kernel(const zinc_driver *driver, const zinc_launch *launch, CUstream stream, parameters *slots,
+                              const char **call) {
+    CUlaunchAttribute attribute;
+    CUlaunchConfig config;
+    *call = "cuLaunchKernel";
+    if (!launch->overlap || !driver->cuLaunchKernelEx)
+        return driver->cuLaunchKernel((CUfunction)launch->entry, launch->grid[0], launch->grid[1], launch->grid[2], launch->block[0],
+                                      launch->block[1], launch->block[2], launch->shared_bytes, stream, slots->slots, NULL);
+    *call = "cuLaunchKernelEx";
+    memset(&attribute, 0, sizeof attribute);
+    attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    config.gridDimX = launch->grid[0];
+    config.gridDimY = launch->grid[1];
+    config.gridDimZ = launch->grid[2];
+    config.blockDimX = launch->block[0];
+    config.blockDimY = launch->block[1];
+    config.blockDimZ = launch->block[2];
+    config.sharedMemBytes = launch->shared_bytes;
+    config.hStream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    return driver->cuLaunchKernelEx(&config, (CUfunction)launch->entry, slots->slots, NULL);
+}
+
 int32_t zinc_submit(const zinc_context *context, zinc_stream *stream, const zinc_launch *launches, uint32_t count,
                     zinc_error *error) {
     const zinc_driver *driver = context->driver;
+    const char *call;
     parameters slots;
     int pushed;
     CUresult code = enter(context, &pushed);
@@ -472,12 +499,10 @@ int32_t zinc_submit(const zinc_context *context, zinc_stream *stream, const zinc
             if (error) error->index = i;
             return ZINC_E_ARGUMENT;
         }
-        code = driver->cuLaunchKernel((CUfunction)launch->entry, launch->grid[0], launch->grid[1], launch->grid[2],
-                                      launch->block[0], launch->block[1], launch->block[2], launch->shared_bytes,
-                                      (CUstream)stream, slots.slots, NULL);
+        code = launch_kernel(driver, launch, (CUstream)stream, &slots, &call);
         if (code != CUDA_SUCCESS) {
             leave(context, pushed);
-            fail(driver, error, code, "cuLaunchKernel");
+            fail(driver, error, code, call);
             if (error) error->index = i;
             return code;
         }
@@ -525,10 +550,19 @@ static int32_t build(zinc_graph *graph, const zinc_launch *launches, uint32_t co
             if (error) error->index = i;
             return ZINC_E_ARGUMENT;
         }
+        const int overlap = i && launches[i].overlap && driver->cuGraphAddDependencies_v2;
+        const int plain = i && !overlap;
+        const char *call = "cuGraphAddKernelNode_v2";
         CUDA_KERNEL_NODE_PARAMS node = node_parameters(&launches[i], &slots);
-        code = driver->cuGraphAddKernelNode_v2(&graph->nodes[i], graph->graph, i ? &graph->nodes[i - 1] : NULL, i ? 1 : 0, &node);
+        code = driver->cuGraphAddKernelNode_v2(&graph->nodes[i], graph->graph, plain ? &graph->nodes[i - 1] : NULL, plain ? 1 : 0, &node);
+        if (code == CUDA_SUCCESS && overlap) {
+            const CUgraphEdgeData edge = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                                          .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
+            call = "cuGraphAddDependencies_v2";
+            code = driver->cuGraphAddDependencies_v2(graph->graph, &graph->nodes[i - 1], &graph->nodes[i], &edge, 1);
+        }
         if (code != CUDA_SUCCESS) {
-            fail(driver, error, code, "cuGraphAddKernelNode_v2");
+            fail(driver, error, code, call);
             if (error) error->index = i;
             return code;
         }

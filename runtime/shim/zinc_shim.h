@@ -169,6 +169,7 @@ typedef struct zinc_launch {
     uint32_t grid[3];
     uint32_t block[3];
     uint32_t shared_bytes;
+    uint32_t overlap; /* 1: the kernel waits by itself for the one before it, and may be started while that one still runs */
 } zinc_launch;
 
 /* Submits a command list in order. On failure error->index is the launch that failed; those before it were submitted. */

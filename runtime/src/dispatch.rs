@@ -216,6 +216,7 @@ impl Arguments {
             grid: geometry.grid,
             block: geometry.block,
             shared_bytes: geometry.shared_bytes,
+            overlap: entry.overlap.into(),
         }
     }
 }

@@ -17,6 +17,9 @@ const LOG_BYTES: usize = 8192;
 /// Shared memory of a block that needs no permission of the driver, bytes.
 const SHARED_WITHOUT_OPTIN: u32 = 48 * 1024;
 
+/// The least compiled architecture whose code can wait for the kernel before it.
+const OVERLAP_SINCE: u32 = 90;
+
 /// Why a kernel can't be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -96,6 +99,8 @@ pub(crate) struct Entry {
     pub(crate) info: EntryInfo,
     /// Dynamic shared memory that the driver has agreed to so far.
     agreed_shared: AtomicU32,
+    /// Whether the code waits by itself for the kernel before it on the stream.
+    pub(crate) overlap: bool,
 }
 
 // SAFETY: entry and image are handles of thread-safe driver functions.
@@ -393,6 +398,7 @@ impl Library {
             agreed_shared: AtomicU32::new(
                 SHARED_WITHOUT_OPTIN.saturating_sub(info.static_shared_bytes),
             ),
+            overlap: kernel.overlap && target.arch.number() >= OVERLAP_SINCE,
         })
     }
 }

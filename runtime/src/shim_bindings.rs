@@ -206,6 +206,7 @@ pub struct zinc_launch {
     pub grid: [u32; 3usize],
     pub block: [u32; 3usize],
     pub shared_bytes: u32,
+    pub overlap: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -232,6 +233,9 @@ const _: () = {
     [
         "Offset of field: zinc_launch::shared_bytes",
     ][::core::mem::offset_of!(zinc_launch, shared_bytes) - 48usize];
+    [
+        "Offset of field: zinc_launch::overlap",
+    ][::core::mem::offset_of!(zinc_launch, overlap) - 52usize];
 };
 impl Default for zinc_launch {
     fn default() -> Self {

@@ -394,6 +394,52 @@ fn gpu_refuses_other_parameters_than_the_contract() {
     );
 }
 
+/// Every dispatch adds 1 to what the one before it wrote, with kernels that are started before that one has ended. Some
+/// dispatches have nothing to do, so that the chain goes over disabled nodes of a graph.
+#[test]
+fn gpu_dispatches_that_overlap_keep_their_order() {
+    let Some(path) = std::env::var_os("ZINC_CUBINS") else {
+        println!("skipped, ZINC_CUBINS names no archive");
+        return;
+    };
+    let Some(device) = device() else { return };
+    assert!(vadd().overlap, "the test needs such a kernel");
+    let library = Library::new(&device, Archive::read(path.as_ref()).unwrap()).unwrap();
+    let queue = Queue::new(&library).unwrap();
+    // Sizes alternate, so that blocks of one dispatch finish while the next one has more or fewer.
+    let sizes: Vec<u32> = (0..200)
+        .map(|at| [1 << 20, 0, 1 << 18, 1 << 20][at % 4])
+        .collect();
+    let wanted = sizes.iter().filter(|n| **n == 1 << 20).count() as f32;
+    let [_, one, sum] = operands(&queue, 1 << 20);
+    let slices = [sum.all(), one.all(), sum.all()];
+    let check = |how: &str, rounds: usize| {
+        queue.commit_and_wait().unwrap();
+        let last = values(&queue, &sum);
+        let wrong = last[1 << 18..]
+            .iter()
+            .position(|v| *v != wanted * rounds as f32);
+        assert_eq!(wrong, None, "{how}: the sums after the first quarter");
+    };
+
+    let mut list = CommandList::new(&library);
+    queue.begin_capture().unwrap();
+    for n in &sizes {
+        queue.dispatch(vadd(), &[*n], &slices).unwrap();
+        list.dispatch(vadd(), &[*n], &slices).unwrap();
+    }
+    let captured = queue.end_capture().unwrap();
+    let built = list.graph().unwrap();
+    for n in &sizes {
+        queue.dispatch(vadd(), &[*n], &slices).unwrap();
+    }
+    check("launched one by one", 1);
+    queue.launch(&captured).unwrap();
+    check("captured", 2);
+    queue.launch(&built).unwrap();
+    check("built", 3);
+}
+
 #[test]
 fn gpu_without_room_says_what_is_free() {
     let Some(device) = device() else { return };

@@ -5,7 +5,7 @@ mod common;
 
 use std::io::Write;
 
-use common::{Fake, VADD, filled, floats, to_floats, vadd, vadd_archive, values};
+use common::{Fake, VADD, archive, filled, floats, to_floats, vadd, vadd_archive, values};
 use zinc_contract::{ContractError, Geometry};
 use zinc_runtime::{
     Buffer, BufferError, BufferSlice, CommandList, Device, DeviceSelector, DispatchError,
@@ -217,7 +217,7 @@ fn launch_failure_carries_kernel_target_and_code() {
     let fake = Fake::new();
     let queue = fake.queue();
     let buffers = operands(&queue);
-    fake.fail("cuLaunchKernel", 2, 0);
+    fake.fail("cuLaunchKernelEx", 2, 0);
     let error = add(&queue, 8, &buffers).unwrap_err();
     let DispatchError::Launch {
         kernel,
@@ -593,7 +593,7 @@ fn launch_error_in_a_list_names_its_position() {
         list.dispatch(vadd(), &[n], &[a.all(), b.all(), c.all()])
             .unwrap();
     }
-    fake.fail("cuLaunchKernel", 1, 2);
+    fake.fail("cuLaunchKernelEx", 1, 2);
     let error = queue.submit(&list).unwrap_err();
     assert!(
         matches!(&error, DispatchError::Launch { index: 3, source, .. } if source.code == 1),
@@ -748,6 +748,47 @@ fn captured_graph_replays_with_new_words() {
 #[test]
 fn graph_of_a_list_replays_with_new_words() {
     recorded_by(listed);
+}
+
+fn overlaps(fake: &Fake) -> Vec<u32> {
+    let launches = fake.launches();
+    launches.iter().map(|launch| launch.overlap).collect()
+}
+
+#[test]
+fn kernel_that_waits_by_itself_may_overlap_the_one_before_it() {
+    assert!(vadd().overlap, "the test needs such a kernel");
+    let fake = Fake::new();
+    let queue = fake.queue();
+    let buffers = operands(&queue);
+    add(&queue, 8, &buffers).unwrap();
+    queue.commit_and_wait().unwrap();
+    assert_eq!(overlaps(&fake), [1]);
+    // In a graph of a list it is the edge from the dispatch before that allows it; the first has none.
+    for (make, wanted) in [
+        (captured as fn(&Queue, &[u32], &[Buffer; 3]) -> _, [1, 1]),
+        (listed, [0, 1]),
+    ] {
+        let before = overlaps(&fake).len();
+        let (mut graph, ids) = make(&queue, &[8, 8], &buffers);
+        queue.launch(&graph).unwrap();
+        graph.set_words(ids[1], &[4]).unwrap();
+        queue.launch(&graph).unwrap();
+        queue.commit_and_wait().unwrap();
+        assert_eq!(overlaps(&fake)[before..], [wanted, wanted].concat());
+    }
+}
+
+#[test]
+fn code_for_gpus_that_cannot_overlap_is_launched_plainly() {
+    let fake = Fake::new();
+    fake.set("capability", 80);
+    let archive = archive(&[("vadd", &[("80", VADD)])]);
+    let queue = Queue::new(&Library::new(&fake.device(), archive).unwrap()).unwrap();
+    let buffers = operands(&queue);
+    add(&queue, 8, &buffers).unwrap();
+    queue.commit_and_wait().unwrap();
+    assert_eq!(overlaps(&fake), [0]);
 }
 
 #[test]

@@ -41,3 +41,26 @@ struct identity {
 #define ZINC_KERNEL extern "C" __global__
 #define ZINC_DEVICE __device__ __forceinline__
 #endif
+
+namespace zinc {
+
+// Waits until the kernel before this one on the stream has ended and its writes are visible; from then on the next one
+// may be started, to wait in its turn. All threads call it, once, before they touch memory that other kernels write, or
+// write any themselves. Without effect where the launch did not allow the overlap, before compute capability 9.0, and in
+// the emulator, which runs one kernel at a time. PTX ISA, "griddepcontrol".
+ZINC_DEVICE void wait_for_previous() {
+#if ZINC_ARCH >= 90
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Asks for the 128-byte line at p to be brought into the L2 cache. Safe before wait_for_previous: the L2 cache is where
+// all kernels' writes meet, so a line that is written later is not stale.
+ZINC_DEVICE void prefetch_l2(const void* p) {
+#if ZINC_ARCH > 0
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
+}  // namespace zinc

@@ -45,6 +45,9 @@ pub struct Kernel {
     pub requires: &'static [Condition],
     /// The base rule, then overrides by ascending architecture; empty while pending.
     pub launch: &'static [LaunchRule],
+    /// Whether the implementation waits by itself for the kernel before it on the stream, so that it may be started while
+    /// that one still runs (from compute capability 9.0 on).
+    pub overlap: bool,
 }
 
 /// One 4-byte word of a push struct.

@@ -47,6 +47,8 @@ pub struct Launch {
     pub push_bytes: u32,
     pub pointers: [u64; 16],
     pub push: [u8; 128],
+    /// Whether it may start while the launch before it runs.
+    pub overlap: u32,
 }
 
 impl Launch {

@@ -152,6 +152,7 @@ typedef struct launch {
     unsigned grid[3], block[3], shared, pointer_count, push_bytes;
     uint64_t pointers[MAX_POINTERS];
     unsigned char push[MAX_PUSH];
+    unsigned overlap; /* may start while the launch before it runs */
 } launch;
 static launch launches[MAX_SLOTS];
 static long launch_count;
@@ -187,6 +188,7 @@ struct CUgraphNode_st {
 };
 struct CUgraph_st {
     CUgraphNode first, last;
+    CUgraphNode before_loose; /* what the last node must be made to depend on */
 };
 struct CUgraphExec_st {
     CUgraphNode first, last;
@@ -768,6 +770,18 @@ EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned 
     CUresult code = fill_launch(&w.launch, f, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, parameters);
     return code ? code : enqueue(stream, &w);
 }
+EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **parameters, void **extra) {
+    ENTER(cuLaunchKernelEx);
+    const CUlaunchAttribute *attribute = config->attrs;
+    if (extra || config->numAttrs != 1 || attribute->id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+        return CUDA_ERROR_INVALID_VALUE;
+    work w = {.kind = KERNEL};
+    CUresult code = fill_launch(&w.launch, f, (unsigned[]){config->gridDimX, config->gridDimY, config->gridDimZ},
+                                (unsigned[]){config->blockDimX, config->blockDimY, config->blockDimZ},
+                                config->sharedMemBytes, parameters);
+    w.launch.overlap = (unsigned)attribute->value.programmaticStreamSerializationAllowed;
+    return code ? code : enqueue(config->hStream, &w);
+}
 EXPORT CUresult cuGraphCreate(CUgraph *graph, unsigned flags) {
     (void)flags;
     ENTER(cuGraphCreate);
@@ -791,17 +805,30 @@ static CUresult node_work(work *w, const CUDA_KERNEL_NODE_PARAMS *p) {
 EXPORT CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                                         const CUDA_KERNEL_NODE_PARAMS *parameters) {
     ENTER(cuGraphAddKernelNode_v2);
-    /* The fake runs nodes in the order of adding, so it insists on a chain. */
-    if (count != (graph->last ? 1 : 0) || (count && dependencies[0] != graph->last)) return CUDA_ERROR_INVALID_VALUE;
+    /* The fake runs nodes in the order of adding, so it insists on a chain, whose links may be added afterwards. */
+    if (graph->before_loose || count > 1 || (count && dependencies[0] != graph->last)) return CUDA_ERROR_INVALID_VALUE;
+    if (!count) graph->before_loose = graph->last;
     work w;
     CUresult code = node_work(&w, parameters);
     if (code) return code;
     *node = append_node(&graph->first, &graph->last, &w, NULL, 1);
     return 0;
 }
+EXPORT CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
+                                          const CUgraphEdgeData *data, size_t count) {
+    ENTER(cuGraphAddDependencies_v2);
+    if (count != 1 || !graph->before_loose || *from != graph->before_loose || *to != graph->last)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (data->from_port != CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC || data->type != CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
+        return CUDA_ERROR_INVALID_VALUE;
+    graph->before_loose = NULL;
+    graph->last->work.launch.overlap = 1;
+    return 0;
+}
 EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
     (void)flags;
     ENTER(cuGraphInstantiateWithFlags);
+    if (graph->before_loose) return CUDA_ERROR_INVALID_VALUE;
     *exec = calloc(1, sizeof **exec);
     for (CUgraphNode n = graph->first; n; n = n->next) append_node(&(*exec)->first, &(*exec)->last, &n->work, n, 1);
     live_graphs++;
@@ -825,6 +852,7 @@ EXPORT CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode 
     work w;
     if (!found || found->work.kind != KERNEL) return INVALID_HANDLE;
     CUresult code = node_work(&w, p);
+    w.launch.overlap = found->work.launch.overlap; /* a property of the edge */
     if (!code) found->work = w;
     return code;
 }

@@ -272,6 +272,7 @@ impl Loader<'_> {
                     match parse::launch_block(&self.root.join(cu), &kernel, &source) {
                         Ok(block) => {
                             kernel.launch = block.rules;
+                            kernel.overlap = block.overlap;
                             kernel.allow = block.allow;
                         }
                         Err(errors) => {

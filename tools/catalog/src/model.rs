@@ -88,6 +88,8 @@ pub struct Kernel {
     pub pending: Option<String>,
     /// Launch rules: the base rule, then overrides by ascending architecture. Empty while pending.
     pub launch: Vec<LaunchRule>,
+    /// Whether the implementation waits by itself for the kernel before it on the stream.
+    pub overlap: bool,
     /// What the implementation is allowed to do that the build refuses otherwise.
     pub allow: Allow,
 }

@@ -235,6 +235,7 @@ fn contract(report: &mut Report<'_>, raw: RawKernel, place: impl FnOnce(&mut Ker
         cu: PathBuf::new(),
         pending: None,
         launch: Vec::new(),
+        overlap: false,
         allow: Allow::default(),
     };
     place(&mut kernel);

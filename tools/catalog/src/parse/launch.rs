@@ -12,10 +12,14 @@ use toml::Spanned;
 /// What the `//@ ` lines of an implementation say.
 pub struct LaunchBlock {
     pub rules: Vec<LaunchRule>,
+    pub overlap: bool,
     pub allow: Allow,
 }
 
 const PREFIX: &str = "//@";
+
+/// What an implementation calls that may be started before the kernel ahead of it has ended.
+const WAIT: &str = "zinc::wait_for_previous()";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,6 +29,7 @@ struct RawLaunch {
     block: Spanned<Vec<Spanned<ExprSource>>>,
     grid: Spanned<Vec<Spanned<ExprSource>>>,
     shared: Option<Spanned<ExprSource>>,
+    overlap: Option<Spanned<bool>>,
     #[serde(default)]
     arch: BTreeMap<Spanned<String>, RawOverride>,
     #[serde(default)]
@@ -103,12 +108,27 @@ pub fn launch_block(
         }
     };
     let rules = launch_rules(&mut report, kernel, &raw);
+    let overlap = raw
+        .overlap
+        .as_ref()
+        .is_some_and(|overlap| *overlap.get_ref());
+    if overlap != source.contains(WAIT) {
+        let problem = Problem::LaunchBlock(
+            "`overlap = true` and a call of `zinc::wait_for_previous()` go together",
+        );
+        let span = raw.overlap.as_ref().map_or(0..0, Spanned::span);
+        report.push(span, problem);
+    }
     if report.errors.is_empty() {
         let allow = Allow {
             spills: raw.allow.spills,
             local: raw.allow.local,
         };
-        Ok(LaunchBlock { rules, allow })
+        Ok(LaunchBlock {
+            rules,
+            overlap,
+            allow,
+        })
     } else {
         Err(report.errors)
     }

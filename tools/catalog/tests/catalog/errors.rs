@@ -162,6 +162,12 @@ fn mistakes_in_a_launch_block_name_file_line_and_kernel() {
             "unknown field `sharde`",
         ),
         (
+            "//@ shared = \"n * 4\"",
+            "//@ overlap = true",
+            5,
+            "go together",
+        ),
+        (
             "//@ block = [\"32 * warps\"]\n",
             "",
             2,

@@ -172,6 +172,7 @@ int32_t zinc_device_describe(const zinc_driver *driver, uint32_t ordinal, zinc_d
     info->memory_clock_khz = attribute(driver, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, device);
     info->memory_bus_bits = attribute(driver, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, device);
     info->integrated = attribute(driver, CU_DEVICE_ATTRIBUTE_INTEGRATED, device);
+    info->sm_clock_khz = attribute(driver, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, device);
     return 0;
 }
 

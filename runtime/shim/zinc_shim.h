@@ -82,6 +82,7 @@ typedef struct zinc_device_info {
     uint32_t memory_clock_khz;
     uint32_t memory_bus_bits;
     uint32_t integrated;
+    uint32_t sm_clock_khz; /* the highest */
 } zinc_device_info;
 
 int32_t zinc_device_count(const zinc_driver *driver, uint32_t *count, zinc_error *error);

@@ -76,6 +76,8 @@ pub struct DeviceInfo {
     pub memory_bus_bits: u32,
     /// Whether the device shares the host's memory.
     pub integrated: bool,
+    /// Highest clock of the multiprocessors, kHz; 0 where the driver does not say.
+    pub sm_clock_khz: u32,
 }
 
 /// Which device to open.
@@ -227,6 +229,7 @@ fn describe(driver: &Driver, ordinal: u32) -> Result<DeviceInfo, CudaError> {
         memory_clock_khz: info.memory_clock_khz,
         memory_bus_bits: info.memory_bus_bits,
         integrated: info.integrated != 0,
+        sm_clock_khz: info.sm_clock_khz,
     })
 }
 
@@ -496,6 +499,7 @@ mod tests {
             memory_clock_khz: 0,
             memory_bus_bits: 0,
             integrated: false,
+            sm_clock_khz: 0,
         }
     }
 

@@ -102,6 +102,7 @@ pub struct zinc_device_info {
     pub memory_clock_khz: u32,
     pub memory_bus_bits: u32,
     pub integrated: u32,
+    pub sm_clock_khz: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -155,6 +156,9 @@ const _: () = {
     [
         "Offset of field: zinc_device_info::integrated",
     ][::core::mem::offset_of!(zinc_device_info, integrated) - 352usize];
+    [
+        "Offset of field: zinc_device_info::sm_clock_khz",
+    ][::core::mem::offset_of!(zinc_device_info, sm_clock_khz) - 356usize];
 };
 impl Default for zinc_device_info {
     fn default() -> Self {

@@ -68,6 +68,8 @@ pub enum Command {
     Run(Run),
     /// Run the kernels over their table of cases and compare each result with the reference
     Verify(Verify),
+    /// Time the kernels at real shapes, check their results, and measure the host side of a dispatch
+    Bench(Bench),
     /// Write cubins, fatbins, PTX or the whole archive to a folder
     Export(Export),
     /// Say what driver, devices and architectures there are, and what would be loaded
@@ -200,6 +202,38 @@ pub struct Verify {
     /// Write a JSON report to this file
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
+    /// Where it runs.
+    #[command(flatten)]
+    pub device: DeviceArg,
+}
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// Only these kernels; `host` stands for the host side: dispatch cost, loading, first result
+    #[arg(value_name = "KERNEL")]
+    pub kernels: Vec<String>,
+    /// Only kernels whose name contains this text (may be repeated; any of them)
+    #[arg(long, value_name = "TEXT")]
+    pub filter: Vec<String>,
+    /// Only kernels of this family (may be repeated)
+    #[arg(long, value_name = "FAMILY")]
+    pub family: Vec<String>,
+    /// Only rows whose shape contains this text
+    #[arg(long, value_name = "TEXT")]
+    pub shape: Option<String>,
+    /// Fewer replays; with --device cpu, small shapes on the emulator, which checks the results and times nothing
+    #[arg(long)]
+    pub quick: bool,
+    /// Write the rows to this CSV file
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Write a page with a roofline plot and a bar chart per family to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// What the host section starts in a process of its own: opens the device, runs one kernel, says what took how long
+    #[arg(long, hide = true)]
+    pub first_result: bool,
     /// Where it runs.
     #[command(flatten)]
     pub device: DeviceArg,

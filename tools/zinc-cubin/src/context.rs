@@ -1,7 +1,7 @@
 //! What every command works with: the archive of kernels and the output's form.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cubin_format::{Arch, Archive, KernelEntry, Target, TargetEntry};
 
@@ -15,6 +15,8 @@ pub struct Context {
     pub archive: Archive<'static>,
     /// Where they come from, for messages: "embedded" or the file.
     pub archive_name: String,
+    /// The file that the arguments name.
+    pub archive_path: Option<PathBuf>,
     /// Print JSON.
     pub json: bool,
     /// Print colour.
@@ -34,6 +36,7 @@ impl Context {
         Ok(Self {
             archive,
             archive_name: archive_name(global.archive.as_deref()),
+            archive_path: global.archive.clone(),
             json: global.json,
             colour: output::colour(global.color),
         })

@@ -45,6 +45,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Show(arguments) => commands::show::run(&context, arguments),
         Command::Run(arguments) => commands::run::run(&context, arguments),
         Command::Verify(arguments) => commands::verify::run(&context, arguments),
+        Command::Bench(arguments) => commands::bench::run(&context, arguments),
         Command::Export(arguments) => commands::export::run(&context, arguments),
         Command::Doctor(_) => commands::doctor::run(&context),
         Command::Completions(_) | Command::Man(_) => Err(Failure::input("handled above")),

@@ -256,6 +256,15 @@ impl Placed {
 }
 
 impl Gpu {
+    /// The device, and a queue for the archive's kernels.
+    pub fn into_parts(self) -> (Device, Queue) {
+        let queue = self.queue.into_inner();
+        (
+            self.device,
+            queue.unwrap_or_else(std::sync::PoisonError::into_inner),
+        )
+    }
+
     /// Runs a case, reads its buffers, and then times `repeat` more runs.
     fn run(&self, case: &Case, repeat: u32) -> anyhow::Result<(Vec<Vec<u8>>, Duration)> {
         // Another case's panic leaves nothing behind that this one uses.

@@ -1,5 +1,6 @@
 //! One module per command.
 
+pub mod bench;
 pub mod doctor;
 pub mod export;
 pub mod generate;

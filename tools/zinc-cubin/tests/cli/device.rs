@@ -298,3 +298,54 @@ fn kernel_that_the_archive_lacks_is_wrong_input() {
     }
     assert_eq!(names(fake.folder.path()), ["fake.zca"]);
 }
+
+#[test]
+fn bench_times_and_checks_rows_on_a_gpu_and_measures_the_host_side() {
+    let fake = Fake::new(&[("vadd", VADD)]);
+    let mut command = fake.command();
+    command.args([
+        "bench", "vadd", "host", "--shape", "1x2048", "--device", "gpu", "--json",
+    ]);
+    let report = end(&mut command).json();
+    assert_eq!(
+        (&report["emulator"], &report["failed"]),
+        (&json!(false), &json!(0))
+    );
+    assert!(report["copy_gb_s"].as_f64().unwrap() > 0.0);
+    let [row] = report["rows"].as_array().unwrap().as_slice() else {
+        panic!("{report}");
+    };
+    assert_eq!(
+        (&row["kernel"], &row["regime"]),
+        (&json!("vadd"), &json!("warm"))
+    );
+    assert_eq!(row["bytes"], 3 * 2048 * 4);
+    assert_eq!(row["check"]["values"], 2048);
+    assert!(
+        row["us"].as_f64().unwrap() > 0.0 && row["replays"].as_u64().unwrap() > 1,
+        "{row}"
+    );
+    let host = &report["host"];
+    assert_eq!(host["dispatch"].as_array().unwrap().len(), 5);
+    assert_eq!(host["dispatch"][0]["of_raw"], 1.0);
+    for time in ["load_all_ms", "load_one_ms", "first_result_ms", "list_ms"] {
+        assert!(host[time].as_f64().unwrap() > 0.0, "{time} of {host}");
+    }
+    assert!(host["driver_ms"].as_f64() < host["first_result_ms"].as_f64());
+}
+
+#[test]
+fn bench_of_a_kernel_that_computes_nothing_fails_and_says_which_row() {
+    let fake = Fake::new(&[("swiglu", SWIGLU)]);
+    let mut command = fake.command();
+    command.args(["bench", "swiglu", "--shape", "1x2048", "--device", "gpu"]);
+    let ended = end(&mut command);
+    ended.failed(CHECK_FAILED, ["1 of 1 rows failed"]);
+    assert!(ended.stdout.contains("WRONG") && ended.stdout.contains("swiglu [1x2048, warm]"));
+}
+
+#[test]
+fn bench_without_a_gpu_is_no_device() {
+    end(program().args(["bench", "vadd"])).refused(NO_DEVICE, ["there is no GPU to measure"]);
+    end(program().args(["bench", "--device", "gpu"])).refused(NO_DEVICE, ["no NVIDIA driver"]);
+}

@@ -2,11 +2,12 @@
 
 use crate::common::{WRONG_INPUT, names, run};
 
-const COMMANDS: [&str; 8] = [
+const COMMANDS: [&str; 9] = [
     "list",
     "show",
     "run",
     "verify",
+    "bench",
     "export",
     "doctor",
     "completions",

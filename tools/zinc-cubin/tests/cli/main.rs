@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod archive;
+mod bench;
 mod common;
 mod device;
 mod export;

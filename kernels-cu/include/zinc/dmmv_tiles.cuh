@@ -174,7 +174,7 @@ struct TileLane {
   }
 
  private:
-  static constexpr unsigned planes_per_half = ::zinc::planes;
+  static constexpr unsigned planes_per_half = zinc::planes;
 
   static ZINC_DEVICE unsigned quad_lane() { return lane_id() % 4; }
   static ZINC_DEVICE unsigned token() { return lane_id() / 4; }

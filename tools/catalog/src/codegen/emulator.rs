@@ -5,13 +5,17 @@ use crate::model::{Catalog, Kernel};
 /// A C++ translation unit that compiles `kernel` for the emulator.
 ///
 /// `cu` is how the implementation is named in `#include`. Everything that the implementation defines is local to its
-/// unit, because implementations may use one name for different things; only the entry's descriptor is visible.
+/// unit, because implementations may use one name for different things; only the entry's descriptor is visible. What
+/// platform.cuh defines stays outside, and is found from inside.
 pub fn emulator_entry(kernel: &Kernel, cu: &str) -> String {
     let name = &kernel.name;
     format!(
         "// Generated from the catalog; do not edit.\n\
          #include \"zinc/platform.cuh\"\n\
          namespace {{\n\
+         namespace zinc {{\n\
+         using namespace ::zinc;\n\
+         }}\n\
          #include \"{cu}\"\n\
          }}  // namespace\n\
          ZINC_EMULATOR_ENTRY({name})\n"

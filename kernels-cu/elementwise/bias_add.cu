@@ -10,6 +10,5 @@
 ZINC_KERNEL void __launch_bounds__(bias_add_tile::threads)
     bias_add(float* __restrict__ out, const float* __restrict__ bias, bias_add_push p) {
   using namespace bias_add_tile;
-  const float* const slice = bias + p.src_offset;
-  zinc::map_elements<threads, per_thread>(out, p.n, [=](uint64_t i) { return out[i] + slice[i]; });
+  zinc::map_elements<threads, per_thread>(out, p.n, [](float x, float b) { return x + b; }, out, bias + p.src_offset);
 }

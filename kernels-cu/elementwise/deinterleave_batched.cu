@@ -1,13 +1,14 @@
-// Splits the packed [query][gate] heads of a batch of tokens into two tensors. Grid: x over (token, head); the block
-// owns one head, a thread every blockDim.x-th element of both its halves.
-//@ tile = { max_warps = 8 }
-//@ block = ["32 * min(max_warps, ceil_div(head_dim, 32))"]
-//@ grid = ["n_tokens * n_heads"]
+// Splits the packed [query][gate] heads of a batch of tokens into two tensors. Grid: x over (token, head), `heads` heads
+// to a block (y of the block); a thread owns every blockDim.x-th
+// span of four elements of both halves of its head.
+//@ tile = { threads = 64, heads = 4 }
+//@ block = ["min(threads, 32 * ceil_div(head_dim, 128))", "heads"]
+//@ grid = ["ceil_div(n_tokens * n_heads, heads)"]
 #include "zinc/deinterleave_batched.h"
 
 #include "zinc/deinterleave.cuh"
 
-ZINC_KERNEL void __launch_bounds__(32 * deinterleave_batched_tile::max_warps)
+ZINC_KERNEL void __launch_bounds__(deinterleave_batched_tile::threads* deinterleave_batched_tile::heads)
     deinterleave_batched(const uint32_t* packed, uint32_t* q, uint32_t* gate, deinterleave_batched_push p) {
-  zinc::split_packed_head(packed, q, gate, p.head_dim);
+  zinc::split_packed_head(packed, q, gate, p.head_dim, uint64_t{p.n_tokens} * p.n_heads);
 }

@@ -10,5 +10,5 @@
 ZINC_KERNEL void __launch_bounds__(mul_elementwise_tile::threads)
     mul_elementwise(float* a, const float* b, mul_elementwise_push p) {
   using namespace mul_elementwise_tile;
-  zinc::map_elements<threads, per_thread>(a, p.n, [=](uint64_t i) { return a[i] * b[i]; });
+  zinc::map_elements<threads, per_thread>(a, p.n, [](float x, float y) { return x * y; }, a, b);
 }

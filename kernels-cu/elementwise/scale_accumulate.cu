@@ -11,5 +11,6 @@ ZINC_KERNEL void __launch_bounds__(scale_accumulate_tile::threads)
     scale_accumulate(float* accum, const float* src, scale_accumulate_push p) {
   using namespace scale_accumulate_tile;
   const float scale = __uint_as_float(p.scale_bits);
-  zinc::map_elements<threads, per_thread>(accum, p.n, [=](uint64_t i) { return fmaf(scale, src[i], accum[i]); });
+  zinc::map_elements<threads, per_thread>(
+      accum, p.n, [=](float a, float s) { return fmaf(scale, s, a); }, accum, src);
 }

@@ -10,5 +10,5 @@
 ZINC_KERNEL void __launch_bounds__(scale_in_place_tile::threads) scale_in_place(float* data, scale_in_place_push p) {
   using namespace scale_in_place_tile;
   const float scale = __uint_as_float(p.scale_bits);
-  zinc::map_elements<threads, per_thread>(data, p.n, [=](uint64_t i) { return data[i] * scale; });
+  zinc::map_elements<threads, per_thread>(data, p.n, [=](float x) { return x * scale; }, data);
 }

@@ -1,6 +1,6 @@
 // Dequantises the rows of the embedding table that device-resident ids name. Grid: x over (id, tile of threads *
-// per_thread elements); a thread owns per_thread elements of its block's tile, `threads` apart.
-//@ tile = { threads = 256, per_thread = 2 }
+// per_thread elements); a thread owns per_thread elements of its block's tile, by spans of four where rows allow it.
+//@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["n_rows * ceil_div(cols, threads * per_thread)"]
 #include "zinc/embed_gather.h"
@@ -17,6 +17,9 @@ ZINC_KERNEL void __launch_bounds__(embed_gather_tile::threads)
   const uint8_t* const row = table + uint64_t{id} * p.row_bytes;
   float* const to = out + p.out_offset + uint64_t{at.row} * p.cols;
   const uint32_t qtype = p.qtype;
-  zinc::map_tile<threads, per_thread>(
-      at.tile, to, p.cols, [=](uint64_t e) { return zinc::embedding_element(row, static_cast<uint32_t>(e), qtype); });
+  // Rows of a multiple of four columns begin at multiples of 4 columns in the table too.
+  const bool aligned = zinc::all_aligned(to) && p.cols % zinc::wide == 0;
+  zinc::map_tile<threads, per_thread>(at.tile, aligned, to, p.cols, [=](auto span) {
+    return zinc::embedding_elements<span.width>(row, static_cast<uint32_t>(span.first), qtype);
+  });
 }

@@ -1,8 +1,8 @@
 // Copies one token's K and V into their cache slot. Grid: x over tiles of threads * per_thread elements; a thread owns
 // per_thread elements of its block's tile, `threads` apart, of both vectors.
-//@ tile = { threads = 256, per_thread = 1 }
+//@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
-//@ grid = ["ceil_div(kv_dim, threads * per_thread)"]
+//@ grid = ["ceil_div(kv_dim, threads * per_thread)", "2"]
 #include "zinc/kv_cache_write.h"
 
 #include "zinc/elementwise.cuh"
@@ -11,6 +11,9 @@ ZINC_KERNEL void __launch_bounds__(kv_cache_write_tile::threads)
     kv_cache_write(const uint32_t* __restrict__ k_src, uint32_t* __restrict__ k_dst, const uint32_t* __restrict__ v_src,
                    uint32_t* __restrict__ v_dst, kv_cache_write_push p) {
   using namespace kv_cache_write_tile;
-  zinc::map_elements<threads, per_thread>(k_dst + p.dst_offset, p.kv_dim, [=](uint64_t i) { return k_src[i]; });
-  zinc::map_elements<threads, per_thread>(v_dst + p.dst_offset, p.kv_dim, [=](uint64_t i) { return v_src[i]; });
+  if (blockIdx.y == 0) {
+    zinc::map_elements<threads, per_thread>(k_dst + p.dst_offset, p.kv_dim, zinc::Copy{}, k_src);
+  } else {
+    zinc::map_elements<threads, per_thread>(v_dst + p.dst_offset, p.kv_dim, zinc::Copy{}, v_src);
+  }
 }

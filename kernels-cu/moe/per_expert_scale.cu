@@ -1,6 +1,6 @@
 // Multiplies each selected expert's output by that expert's scalar. Grid: x over (slot, tile of threads * per_thread
 // elements); a thread owns per_thread elements of its block's tile, `threads` apart.
-//@ tile = { threads = 256, per_thread = 2 }
+//@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["n_used * ceil_div(hidden_dim, threads * per_thread)"]
 #include "zinc/per_expert_scale.h"
@@ -14,5 +14,5 @@ ZINC_KERNEL void __launch_bounds__(per_expert_scale_tile::threads)
   const zinc::RowTile at = zinc::row_tile<threads * per_thread>(p.hidden_dim);
   const float scale = scales[routing[at.row]];
   float* const row = down + uint64_t{at.row} * p.hidden_dim;
-  zinc::map_tile<threads, per_thread>(at.tile, row, p.hidden_dim, [=](uint64_t i) { return row[i] * scale; });
+  zinc::map_tile_of<threads, per_thread>(at.tile, row, p.hidden_dim, [=](float x) { return x * scale; }, row);
 }

@@ -1,7 +1,7 @@
 // hidden += scale * residual, then norm_out = (weights * hidden) * r, r the inverse RMS of the updated row. Grid: x
-// over token rows; the block owns one row. The first visit of an element updates hidden; a row longer than the
-// registers hold reads the updated values back.
-//@ tile = { max_warps = 32, held = 4 }
+// over token rows; the block owns one row, with enough warps that a thread holds its `held` elements in registers where
+// the row allows it; a longer row reads the updated values back.
+//@ tile = { max_warps = 32, held = 8 }
 //@ block = ["32 * min(max_warps, ceil_div(n, 32 * held))"]
 //@ grid = ["n_tokens"]
 #include "zinc/residual_rms_norm.h"
@@ -12,14 +12,18 @@ ZINC_KERNEL void __launch_bounds__(32 * residual_rms_norm_tile::max_warps, 1)
     residual_rms_norm(float* __restrict__ hidden, const float* __restrict__ residual, float* __restrict__ norm_out,
                       const float* __restrict__ weights, residual_rms_norm_push p) {
   const uint64_t row = uint64_t{blockIdx.x} * p.n;
+  float* const stream = hidden + row;
+  const float* const branch = residual + row;
+  float* const out = norm_out + row;
   const float scale = p.scale;
-  zinc::rms_norm_row<residual_rms_norm_tile::held>(
-      p.n, p.eps,
-      [=](uint32_t i) {
-        const float updated = fmaf(scale, residual[row + i], hidden[row + i]);
-        hidden[row + i] = updated;
-        return updated;
+  zinc::norm_row<residual_rms_norm_tile::held>(
+      p.n, p.eps, true,
+      [=](auto at) {
+        return zinc::each([=](float b, float h) { return fmaf(scale, b, h); }, at.of(branch), at.of(stream));
       },
-      [=](uint32_t i) { return hidden[row + i]; },
-      [=](uint32_t i, float v, float r) { norm_out[row + i] = (weights[i] * v) * r; });
+      [=](auto at, const auto& updated) { at.to(stream, updated); }, [=](auto at) { return at.of(stream); },
+      [=](auto at) { return at.of(weights); },
+      [=](auto at, const auto& v, const auto& w, float r) {
+        at.to(out, zinc::each([=](float a, float b) { return (b * a) * r; }, v, w));
+      });
 }

@@ -1,6 +1,6 @@
 // y = x * sigmoid(gate). Grid: x over tiles of threads * per_thread elements; a thread owns per_thread elements of its
 // block's tile, `threads` apart. y may be x or gate, hence no __restrict__.
-//@ tile = { threads = 256, per_thread = 2 }
+//@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(n, threads * per_thread)"]
 #include "zinc/sigmoid_mul.h"
@@ -11,5 +11,6 @@
 ZINC_KERNEL void __launch_bounds__(sigmoid_mul_tile::threads)
     sigmoid_mul(const float* x, const float* gate, float* y, sigmoid_mul_push p) {
   using namespace sigmoid_mul_tile;
-  zinc::map_elements<threads, per_thread>(y, p.n, [=](uint64_t i) { return x[i] * zinc::sigmoid(gate[i]); });
+  zinc::map_elements<threads, per_thread>(
+      y, p.n, [](float v, float g) { return v * zinc::sigmoid(g); }, x, gate);
 }

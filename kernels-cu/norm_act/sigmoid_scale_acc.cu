@@ -13,5 +13,6 @@ ZINC_KERNEL void __launch_bounds__(sigmoid_scale_acc_tile::threads)
                       sigmoid_scale_acc_push p) {
   using namespace sigmoid_scale_acc_tile;
   const float factor = zinc::sigmoid(gate[0]);
-  zinc::map_elements<threads, per_thread>(accum, p.n, [=](uint64_t i) { return fmaf(factor, src[i], accum[i]); });
+  zinc::map_elements<threads, per_thread>(
+      accum, p.n, [=](float a, float s) { return fmaf(factor, s, a); }, accum, src);
 }

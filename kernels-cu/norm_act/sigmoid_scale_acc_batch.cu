@@ -16,6 +16,6 @@ ZINC_KERNEL void __launch_bounds__(sigmoid_scale_acc_batch_tile::threads)
   const float factor = zinc::sigmoid(gate[at.row]);
   const float* const from = src + uint64_t{at.row} * p.hidden_dim;
   float* const to = accum + (uint64_t{p.accum_token_base} + at.row) * p.hidden_dim;
-  zinc::map_tile<threads, per_thread>(at.tile, to, p.hidden_dim,
-                                      [=](uint64_t i) { return fmaf(factor, from[i], to[i]); });
+  zinc::map_tile_of<threads, per_thread>(
+      at.tile, to, p.hidden_dim, [=](float a, float s) { return fmaf(factor, s, a); }, to, from);
 }

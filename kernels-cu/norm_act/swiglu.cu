@@ -1,6 +1,6 @@
 // y = SiLU(gate) * up. Grid: x over tiles of threads * per_thread elements; a thread owns per_thread elements of
 // its block's tile, `threads` apart. y may be gate or up, hence no __restrict__.
-//@ tile = { threads = 256, per_thread = 2 }
+//@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(n, threads * per_thread)"]
 #include "zinc/swiglu.h"
@@ -11,5 +11,6 @@
 ZINC_KERNEL void __launch_bounds__(swiglu_tile::threads)
     swiglu(const float* gate, const float* up, float* y, swiglu_push p) {
   using namespace swiglu_tile;
-  zinc::map_elements<threads, per_thread>(y, p.n, [=](uint64_t i) { return zinc::silu(gate[i]) * up[i]; });
+  zinc::map_elements<threads, per_thread>(
+      y, p.n, [](float g, float u) { return zinc::silu(g) * u; }, gate, up);
 }

@@ -1,6 +1,6 @@
 // The clamped SwiGLU variant of gpt-oss. Grid: x over tiles of threads * per_thread elements; a thread owns per_thread
 // elements of its block's tile, `threads` apart. y may be gate or up, hence no __restrict__.
-//@ tile = { threads = 256, per_thread = 2 }
+//@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(n, threads * per_thread)"]
 #include "zinc/swiglu_oai.h"
@@ -11,5 +11,6 @@
 ZINC_KERNEL void __launch_bounds__(swiglu_oai_tile::threads)
     swiglu_oai(const float* gate, const float* up, float* y, swiglu_oai_push p) {
   using namespace swiglu_oai_tile;
-  zinc::map_elements<threads, per_thread>(y, p.n, [=](uint64_t i) { return zinc::swiglu_oai(gate[i], up[i]); });
+  zinc::map_elements<threads, per_thread>(
+      y, p.n, [](float g, float u) { return zinc::swiglu_oai(g, u); }, gate, up);
 }

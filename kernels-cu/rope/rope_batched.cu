@@ -1,18 +1,17 @@
-// Rotary embedding of the heads of consecutive tokens. Grid: x over (token, head); the block owns one head of `stride`
-// elements, a thread every blockDim.x-th pair and every blockDim.x-th element of the tail that is only copied. y may be
-// x.
-//@ tile = { max_warps = 8 }
-//@ block = ["32 * min(max_warps, ceil_div(stride, 64))"]
-//@ grid = ["n_tokens * n_heads"]
+// Rotary embedding of the heads of consecutive tokens. Grid: x over tokens; the block owns one token, the threads of one
+// threadIdx.y every blockDim.y-th head of it and a thread every blockDim.x-th span of a head: of its pairs, then of the
+// tail that is only copied. y may be x.
+//@ tile = { threads = 128 }
+//@ block = ["min(threads, ceil_div(stride - rope_dim / 2, 4))", "ceil_div(threads, min(threads, ceil_div(stride - rope_dim / 2, 4)))"]
+//@ grid = ["n_tokens"]
 #include "zinc/rope_batched.h"
 
 #include "zinc/rope.cuh"
 
-ZINC_KERNEL void __launch_bounds__(32 * rope_batched_tile::max_warps, 1)
+ZINC_KERNEL void __launch_bounds__(2 * rope_batched_tile::threads)
     rope_batched(const float* x, float* y, const float* __restrict__ inv_freq, rope_batched_push p) {
-  const uint64_t head = uint64_t{blockIdx.x} * p.stride;
-  const uint32_t position = p.position_base + blockIdx.x / p.n_heads;
+  const uint64_t token = uint64_t{blockIdx.x} * p.n_heads * p.stride;
+  const uint32_t position = p.position_base + blockIdx.x;
   const zinc::RotaryAngles angles = {inv_freq, p.freq_base_bits, p.attn_scale_bits, p.rope_dim, position};
-  zinc::rotate_head(
-      p.stride, angles, [=](uint32_t i) { return x[head + i]; }, [=](uint32_t i, float v) { y[head + i] = v; });
+  zinc::rotate_heads(x + token, y + token, p.stride, angles, threadIdx.y, blockDim.y, p.n_heads);
 }

@@ -1,5 +1,5 @@
 // RMS norm of one hidden vector with an unmodified copy of it (the name is historical). Grid: one block; a thread owns
-// every blockDim.x-th element and holds its `held` first ones in registers.
+// every blockDim.x-th group of four elements and holds its `held` first elements in registers.
 //@ tile = { max_warps = 32, held = 4 }
 //@ block = ["32 * min(max_warps, ceil_div(n, 32 * held))"]
 //@ grid = ["1"]
@@ -11,10 +11,11 @@ ZINC_KERNEL void __launch_bounds__(32 * ssm_gated_norm_batched_tile::max_warps, 
     ssm_gated_norm_batched(const float* __restrict__ hidden, const float* __restrict__ weight,
                            float* __restrict__ norm_out, float* __restrict__ hidden_out,
                            ssm_gated_norm_batched_push p) {
-  zinc::rms_norm_row<ssm_gated_norm_batched_tile::held>(
-      p.n, p.eps, [=](uint32_t i) { return hidden[i]; },
-      [=](uint32_t i, float v, float r) {
-        norm_out[i] = weight[i] * (v * r);
-        hidden_out[i] = v;
+  zinc::norm_row<ssm_gated_norm_batched_tile::held>(
+      p.n, p.eps, true, [=](auto at) { return at.of(hidden); },
+      [=](auto at, const auto& v) { at.to(hidden_out, v); }, [=](auto at) { return at.of(hidden); },
+      [=](auto at) { return at.of(weight); },
+      [=](auto at, const auto& v, const auto& w, float r) {
+        at.to(norm_out, zinc::each([=](float a, float b) { return b * (a * r); }, v, w));
       });
 }

@@ -10,5 +10,6 @@
 
 ZINC_KERNEL void __launch_bounds__(vadd_tile::threads) vadd(const float* a, const float* b, float* c, vadd_push p) {
   zinc::wait_for_previous();
-  zinc::map_elements<vadd_tile::threads, vadd_tile::per_thread>(c, p.n, [=](uint64_t i) { return a[i] + b[i]; });
+  zinc::map_elements<vadd_tile::threads, vadd_tile::per_thread>(
+      c, p.n, [](float x, float y) { return x + y; }, a, b);
 }

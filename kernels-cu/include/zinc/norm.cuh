@@ -1,16 +1,33 @@
-// Root-mean-square normalisation of rows: the factor, and the skeleton of kernels in which a block owns one row.
+// Root-mean-square normalisation of rows: the factor, and the skeleton of kernels whose threads hold a row in registers.
 #pragma once
+#include "zinc/span.cuh"
 #include "zinc/warp.cuh"
 
 namespace zinc {
 
-// 1 / sqrt(mean square + eps) of n elements.
+// 1 / sqrt(mean square + eps) of n elements. The reciprocal of n does not wait for the sum.
 ZINC_DEVICE float inverse_rms(float sum_of_squares, uint32_t n, float eps) {
-  return 1.0f / sqrtf(sum_of_squares / static_cast<float>(n) + eps);
+  return rsqrtf(fmaf(sum_of_squares, 1.0f / static_cast<float>(n), eps));
 }
 
-// The inverse RMS of the row load(0) .. load(n - 1) that the block owns; thread t loads the elements t, t + blockDim.x,
-// ... Every thread of a block of whole warps must call this; it contains one barrier, behind all loads.
+// The threads of a block that share a row: all those with the same threadIdx.y, which are one warp wherever a block
+// owns several rows. What a thread read before the call was read before any thread returns.
+ZINC_DEVICE float row_sum(float value, float (&scratch)[max_block_warps]) {
+  return blockDim.x == warp_size ? warp_sum(value) : block_sum(value, scratch);
+}
+
+// The row of this thread, in a grid of ceil_div(rows, blockDim.y) blocks.
+ZINC_DEVICE uint64_t own_row() { return uint64_t{blockIdx.x} * blockDim.y + threadIdx.y; }
+
+template <unsigned width>
+ZINC_DEVICE float add_squares(const Pack<float, width>& v, float sum) {
+#pragma unroll
+  for (unsigned i = 0; i < width; ++i) sum = fmaf(v.at[i], v.at[i], sum);
+  return sum;
+}
+
+// The inverse RMS of the row load(0) .. load(n - 1); a thread loads every blockDim.x-th element. Every thread of the
+// row must call this.
 template <class Load>
 ZINC_DEVICE float row_inverse_rms(uint32_t n, float eps, Load load) {
   ZINC_SHARED(float[max_block_warps], partial);
@@ -19,45 +36,68 @@ ZINC_DEVICE float row_inverse_rms(uint32_t n, float eps, Load load) {
     const float v = load(static_cast<uint32_t>(i));
     sum = fmaf(v, v, sum);
   }
-  return inverse_rms(block_sum(sum, partial), n, eps);
+  return inverse_rms(row_sum(sum, partial), n, eps);
 }
 
-// Normalises one row: store(i, v, r) for every i < n, where v = load(i) and r is the inverse RMS of the row's v.
-// The block owns the row, thread t its elements t, t + blockDim.x, ... : all of a thread's calls concern its own
-// elements, every load comes before the first store of any thread, so that the row may be overwritten in place.
-// A thread keeps its first `held` elements in registers; it fetches those of a longer row a second time, with reload.
-// Every thread of a block of whole warps must call this; it contains one barrier.
-template <unsigned held, class Load, class Reload, class Store>
-ZINC_DEVICE void rms_norm_row(uint32_t n, float eps, Load load, Reload reload, Store store) {
+// One row in spans of one width, of which n is a multiple. The threads of the row own its spans in turn. A thread holds
+// its first `held` elements in registers: load(at) gives their values, keep(at, v) may store them when all of a thread's
+// loads are done, aux(at) fetches what else store needs, and store(at, v, aux, r) comes after the reduction, when every
+// thread of the row has loaded. For the rest of a longer row reload(at) must give what load gave before keep.
+template <unsigned held, unsigned width, class Load, class Keep, class Reload, class Aux, class Store>
+ZINC_DEVICE void norm_spans(uint32_t n, float eps, Load load, Keep keep, Reload reload, Aux aux, Store store) {
   ZINC_SHARED(float[max_block_warps], partial);
-  float value[held];
+  using At = Span<width>;
+  constexpr unsigned spans = held / width;
+  static_assert(spans * width == held, "a thread holds whole spans");
+  const uint32_t step = blockDim.x * width;
+  const uint32_t first = threadIdx.x * width;
+  Pack<float, width> value[spans];
+  decltype(aux(At{0})) extra[spans];
   float sum = 0.0f;
 #pragma unroll
-  for (unsigned j = 0; j < held; ++j) {
-    const uint32_t i = threadIdx.x + j * blockDim.x;
-    value[j] = i < n ? load(i) : 0.0f;
-    sum = fmaf(value[j], value[j], sum);
+  for (unsigned j = 0; j < spans; ++j) {
+    if (first + j * step < n) value[j] = load(At{first + j * step});
   }
-  for (uint64_t i = threadIdx.x + held * blockDim.x; i < n; i += blockDim.x) {
-    const float v = load(static_cast<uint32_t>(i));
-    sum = fmaf(v, v, sum);
-  }
-  const float r = inverse_rms(block_sum(sum, partial), n, eps);
 #pragma unroll
-  for (unsigned j = 0; j < held; ++j) {
-    const uint32_t i = threadIdx.x + j * blockDim.x;
-    if (i < n) store(i, value[j], r);
+  for (unsigned j = 0; j < spans; ++j) {
+    if (first + j * step < n) extra[j] = aux(At{first + j * step});
   }
-  for (uint64_t i = threadIdx.x + held * blockDim.x; i < n; i += blockDim.x) {
-    const uint32_t at = static_cast<uint32_t>(i);
-    store(at, reload(at), r);
+#pragma unroll
+  for (unsigned j = 0; j < spans; ++j) {
+    if (first + j * step < n) {
+      keep(At{first + j * step}, value[j]);
+      sum = add_squares(value[j], sum);
+    }
+  }
+  for (uint64_t i = first + uint64_t{spans} * step; i < n; i += step) {
+    const auto v = load(At{i});
+    keep(At{i}, v);
+    sum = add_squares(v, sum);
+  }
+  const float r = inverse_rms(row_sum(sum, partial), n, eps);
+#pragma unroll
+  for (unsigned j = 0; j < spans; ++j) {
+    if (first + j * step < n) store(At{first + j * step}, value[j], extra[j], r);
+  }
+  for (uint64_t i = first + uint64_t{spans} * step; i < n; i += step) store(At{i}, reload(At{i}), aux(At{i}), r);
+}
+
+// norm_spans with the widest spans that the addresses allow: `aligned` tells that all rows begin at multiples of 16
+// bytes. Single elements take more registers to address, so that fewer are held.
+template <unsigned held, class Load, class Keep, class Reload, class Aux, class Store>
+ZINC_DEVICE void norm_row(uint32_t n, float eps, bool aligned, Load load, Keep keep, Reload reload, Aux aux,
+                          Store store) {
+  if (aligned && n % wide == 0) {
+    norm_spans<held, wide>(n, eps, load, keep, reload, aux, store);
+  } else {
+    norm_spans<held / 2, 1>(n, eps, load, keep, reload, aux, store);
   }
 }
 
 // The usual case, in which loading has no effect and may be repeated.
-template <unsigned held, class Load, class Store>
-ZINC_DEVICE void rms_norm_row(uint32_t n, float eps, Load load, Store store) {
-  rms_norm_row<held>(n, eps, load, load, store);
+template <unsigned held, class Load, class Aux, class Store>
+ZINC_DEVICE void norm_row(uint32_t n, float eps, bool aligned, Load load, Aux aux, Store store) {
+  norm_row<held>(n, eps, aligned, load, [](auto, const auto&) {}, load, aux, store);
 }
 
 }  // namespace zinc

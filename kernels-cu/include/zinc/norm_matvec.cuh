@@ -49,9 +49,11 @@ ZINC_DEVICE void norm_times_rows(const float* __restrict__ hidden, const float* 
 template <unsigned held>
 ZINC_DEVICE void store_norm(const float* __restrict__ hidden, const float* __restrict__ weight, float* __restrict__ out,
                             uint32_t k, float eps) {
-  rms_norm_row<held>(
-      k, eps, [=](uint32_t i) { return hidden[i]; },
-      [=](uint32_t i, float v, float r) { out[i] = weight[i] * (v * r); });
+  norm_row<held>(
+      k, eps, true, [=](auto at) { return at.of(hidden); }, [=](auto at) { return at.of(weight); },
+      [=](auto at, const auto& v, const auto& w, float r) {
+        at.to(out, each([=](float x, float y) { return y * (x * r); }, v, w));
+      });
 }
 
 }  // namespace zinc

@@ -29,18 +29,24 @@ struct ReciprocalFactor {
   ZINC_DEVICE static float of(float amax, float scale) { return amax < 4e-37f ? 0.0f : 1.0f / scale; }
 };
 
-// Nearest int8, halves to even; the product may pass 127 by rounding errors only.
-ZINC_DEVICE int to_int8(float x) { return max(-127, min(127, __float2int_rn(x))); }
+// The quant of x in the lowest byte: the sum with 1.5 * 2^23 is rounded to an integer, halves to even, whose two's
+// complement it holds in its low bits. The product may pass 127 by rounding errors only. Conversions to integers would
+// take a quarter of the time of the whole block.
+ZINC_DEVICE uint32_t rounded_quant(float x, float factor) {
+  constexpr float integers = 12582912.0f;
+  return __float_as_uint(fmaf(x, factor, integers));
+}
 
 // Quantises the block of 32 elements that the aligned group of eight lanes holds. All lanes of the warp must call this.
 template <class Factor>
 ZINC_DEVICE QuantBlock quantize_block(float4 x) {
   const float amax = warp_max<quant_block_lanes>(fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w))));
-  const float scale = amax / int8_limit;
+  const float scale = amax * (1.0f / int8_limit);
   const float factor = Factor::of(amax, scale);
-  const int q[4] = {to_int8(x.x * factor), to_int8(x.y * factor), to_int8(x.z * factor), to_int8(x.w * factor)};
-  const uint32_t word = (q[0] & 0xff) | (q[1] & 0xff) << 8 | (q[2] & 0xff) << 16 | static_cast<uint32_t>(q[3]) << 24;
-  return {word, scale, warp_sum<quant_block_lanes>(q[0] + q[1] + q[2] + q[3])};
+  const uint32_t low = __byte_perm(rounded_quant(x.x, factor), rounded_quant(x.y, factor), 0x0040);
+  const uint32_t high = __byte_perm(rounded_quant(x.z, factor), rounded_quant(x.w, factor), 0x0040);
+  const uint32_t word = __byte_perm(low, high, 0x5410);
+  return {word, scale, warp_sum<quant_block_lanes>(__dp4a(static_cast<int>(word), 0x01010101, 0))};
 }
 
 // The lane's four elements of a vector of `blocks` blocks: the lanes of the grid are dealt to the blocks in order, and

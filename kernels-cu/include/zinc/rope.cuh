@@ -1,6 +1,6 @@
 // Rotary position embedding: angles, their sine and cosine, and the rotation of one head by a block.
 #pragma once
-#include "zinc/platform.cuh"
+#include "zinc/span.cuh"
 
 namespace zinc {
 
@@ -58,22 +58,53 @@ struct RotaryAngles {
   }
 };
 
-// Rotates the pairs (i, i + rope_dim / 2) of one head and passes its elements from rope_dim on unchanged: store(i, v)
-// for every i < head_dim, from the values load(i). The block owns the head and a thread whole pairs, each of which it
-// loads before it stores either half, so that the head may be rotated in place.
-template <class Load, class Store>
-ZINC_DEVICE void rotate_head(uint32_t head_dim, const RotaryAngles& angles, Load load, Store store) {
+// Rotates heads of `stride` elements, one row of x and y each, by the angles of one token: the pairs (i, i + rope_dim /
+// 2) of a head are turned, its elements from rope_dim on are passed unchanged. A thread owns the spans threadIdx.x,
+// threadIdx.x + blockDim.x, ... of the pairs and then of the rest, in every head first, first + step, ... below heads: it
+// finds the sine and cosine of its pairs once. It loads both halves of a span before it stores either, so that y may be x.
+template <unsigned width>
+ZINC_DEVICE void rotate_spans(const float* x, float* y, uint32_t stride, const RotaryAngles& angles, uint32_t first,
+                              uint32_t step, uint32_t heads) {
+  using At = Span<width>;
   const uint32_t half = angles.rope_dim / 2;
-  for (uint32_t i = threadIdx.x; i < half; i += blockDim.x) {
-    const Rotation turn = angles.of_pair(i);
-    const float low = load(i);
-    const float high = load(i + half);
-    store(i, low * turn.cos - high * turn.sin);
-    store(i + half, low * turn.sin + high * turn.cos);
+  const uint32_t work = stride - half;
+  for (uint64_t i = threadIdx.x * width; i < work; i += blockDim.x * width) {
+    if (i < half) {
+      Rotation turn[width];
+#pragma unroll
+      for (unsigned e = 0; e < width; ++e) turn[e] = angles.of_pair(static_cast<uint32_t>(i) + e);
+      for (uint32_t head = first; head < heads; head += step) {
+        const uint64_t row = uint64_t{head} * stride;
+        const At at_low = {row + i};
+        const At at_high = {row + i + half};
+        const auto low = at_low.of(x);
+        const auto high = at_high.of(x);
+        Pack<float, width> turned_low;
+        Pack<float, width> turned_high;
+#pragma unroll
+        for (unsigned e = 0; e < width; ++e) {
+          turned_low.at[e] = low.at[e] * turn[e].cos - high.at[e] * turn[e].sin;
+          turned_high.at[e] = low.at[e] * turn[e].sin + high.at[e] * turn[e].cos;
+        }
+        at_low.to(y, turned_low);
+        at_high.to(y, turned_high);
+      }
+    } else if (x != y) {
+      for (uint32_t head = first; head < heads; head += step) {
+        const At at = {uint64_t{head} * stride + i + half};
+        at.to(y, at.of(x));
+      }
+    }
   }
-  for (uint64_t i = uint64_t{angles.rope_dim} + threadIdx.x; i < head_dim; i += blockDim.x) {
-    const uint32_t at = static_cast<uint32_t>(i);
-    store(at, load(at));
+}
+
+// rotate_spans with the widest spans that the layout allows; x and y begin at multiples of 16 bytes.
+ZINC_DEVICE void rotate_heads(const float* x, float* y, uint32_t stride, const RotaryAngles& angles, uint32_t first,
+                              uint32_t step, uint32_t heads) {
+  if (stride % wide == 0 && angles.rope_dim % (2 * wide) == 0) {
+    rotate_spans<wide>(x, y, stride, angles, first, step, heads);
+  } else {
+    rotate_spans<1>(x, y, stride, angles, first, step, heads);
   }
 }
 

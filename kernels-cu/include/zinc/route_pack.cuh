@@ -18,34 +18,62 @@ struct Routes {
   uint32_t routing_token_base;
   uint32_t n_experts;
 
-  // The expert of route r; n_experts for one that is to be dropped.
-  ZINC_DEVICE uint32_t expert(uint64_t r) const {
-    const uint64_t row = routing_token_base + r / k;
-    return min(routing[row * routing_stride + r % k], n_experts);
+  // The expert of slot `slot` of token `token`; n_experts for one that is to be dropped.
+  ZINC_DEVICE uint32_t expert(uint64_t token, uint32_t slot) const {
+    return min(routing[(routing_token_base + token) * routing_stride + slot], n_experts);
   }
 };
 
-// Scans the routes first .. last - 1 in ascending order, a warp's width at a time, and gives each route the next place
-// in its expert's list: visit(r, expert, place). next[expert] is the warp's own counter in shared memory; it ends up
-// increased by the expert's routes. Dropped routes are not visited.
+// Visits the routes first .. last - 1 in ascending order, a warp's width at a time: visit(r, expert) in every lane, with
+// expert n_experts behind the end and for dropped routes. The ids of several visits are fetched together, and tokens and
+// slots are counted on instead of divided for.
+template <class Visit>
+ZINC_DEVICE void scan_routes(const Routes& routes, uint64_t first, uint64_t last, Visit visit) {
+  constexpr unsigned ahead = 4;
+  const uint32_t token_step = warp_size / routes.k;
+  const uint32_t slot_step = warp_size % routes.k;
+  uint64_t token = (first + lane_id()) / routes.k;
+  uint32_t slot = static_cast<uint32_t>((first + lane_id()) % routes.k);
+  for (uint64_t at = first; at < last; at += ahead * warp_size) {
+    uint32_t expert[ahead];
+#pragma unroll
+    for (unsigned j = 0; j < ahead; ++j) {
+      expert[j] = at + j * warp_size + lane_id() < last ? routes.expert(token, slot) : routes.n_experts;
+      token += token_step;
+      slot += slot_step;
+      if (slot >= routes.k) {
+        slot -= routes.k;
+        ++token;
+      }
+    }
+#pragma unroll
+    for (unsigned j = 0; j < ahead; ++j) visit(at + j * warp_size + lane_id(), expert[j]);
+  }
+}
+
+// Adds the routes first .. last - 1 of each expert to the warp's own counters in shared memory.
+ZINC_DEVICE void count_routes(const Routes& routes, uint64_t first, uint64_t last, uint32_t* counter) {
+  scan_routes(routes, first, last, [=](uint64_t, uint32_t expert) {
+    if (expert < routes.n_experts) atomicAdd(&counter[expert], 1u);
+  });
+}
+
+// Gives each of the routes first .. last - 1 in ascending order the next place in its expert's list: visit(r, expert,
+// place). next[expert] is the warp's own counter in shared memory; it ends up increased by the expert's routes. Dropped
+// routes are not visited.
 template <class Visit>
 ZINC_DEVICE void deal_routes(const Routes& routes, uint64_t first, uint64_t last, uint32_t* next, Visit visit) {
-  for (uint64_t at = first; at < last; at += warp_size) {
-    const uint64_t r = at + lane_id();
-    const uint32_t expert = r < last ? routes.expert(r) : routes.n_experts;
+  scan_routes(routes, first, last, [=](uint64_t r, uint32_t expert) {
     const unsigned same = __match_any_sync(full_warp, expert);
     const unsigned lower = same & ((1u << lane_id()) - 1);
-    const unsigned leader = __ffs(same) - 1;
-    uint32_t place = 0;
-    if (lane_id() == leader && expert < routes.n_experts) {
-      place = next[expert];
-      next[expert] = place + __popc(same);
-    }
-    place = __shfl_sync(full_warp, place, leader) + __popc(lower);
-    if (expert < routes.n_experts) visit(r, expert, place);
-    // The counter's next reader may be another lane.
+    const bool exists = expert < routes.n_experts;
+    const uint32_t place = exists ? next[expert] : 0;
     __syncwarp();
-  }
+    // The last lane of an expert leaves the counter for the next visit.
+    if (exists && same >> lane_id() == 1) next[expert] = place + __popc(same);
+    __syncwarp();
+    if (exists) visit(r, expert, place + __popc(lower));
+  });
 }
 
 }  // namespace zinc

@@ -10,10 +10,16 @@ template <unsigned threads, unsigned per_thread>
 ZINC_DEVICE void accumulate_experts(uint32_t tile, float* __restrict__ accum, const float* __restrict__ src,
                                     uint64_t src_stride, const uint32_t* __restrict__ weights, uint32_t n,
                                     uint32_t n_used) {
-  map_tile<threads, per_thread>(tile, accum, n, [=](uint64_t i) {
-    float sum = 0.0f;
-    for (uint32_t j = 0; j < n_used; ++j) sum = fmaf(__uint_as_float(weights[j]), src[j * src_stride + i], sum);
-    return accum[i] + sum;
+  const bool aligned = all_aligned(accum, src) && src_stride % wide == 0;
+  map_tile<threads, per_thread>(tile, aligned, accum, n, [=](auto at) {
+    const auto before = at.of(accum);
+    auto sum = each([](float) { return 0.0f; }, before);
+#pragma unroll 8
+    for (uint32_t j = 0; j < n_used; ++j) {
+      const float weight = __uint_as_float(weights[j]);
+      sum = each([=](float v, float s) { return fmaf(weight, v, s); }, at.of(src + j * src_stride), sum);
+    }
+    return each([](float a, float s) { return a + s; }, before, sum);
   });
 }
 

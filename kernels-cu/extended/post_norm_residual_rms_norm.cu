@@ -86,6 +86,6 @@ ZINC_KERNEL void __launch_bounds__(32 * post_norm_residual_rms_norm_tile::max_wa
   if (p.n % zinc::wide == 0) {
     post_norm_row<held, zinc::wide>(hidden + row, residual + row, post_weights, norm_out + row, norm_weights, p);
   } else {
-    post_norm_row<held / 2, 1>(hidden + row, residual + row, post_weights, norm_out + row, norm_weights, p);
+    post_norm_row<1, 1>(hidden + row, residual + row, post_weights, norm_out + row, norm_weights, p);
   }
 }

@@ -2,7 +2,7 @@
 // per_thread elements of its block's tile, `threads` apart, of both vectors.
 //@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
-//@ grid = ["ceil_div(kv_dim, threads * per_thread)", "2"]
+//@ grid = ["ceil_div(kv_dim, threads * per_thread)"]
 #include "zinc/kv_cache_write.h"
 
 #include "zinc/elementwise.cuh"
@@ -11,9 +11,5 @@ ZINC_KERNEL void __launch_bounds__(kv_cache_write_tile::threads)
     kv_cache_write(const uint32_t* __restrict__ k_src, uint32_t* __restrict__ k_dst, const uint32_t* __restrict__ v_src,
                    uint32_t* __restrict__ v_dst, kv_cache_write_push p) {
   using namespace kv_cache_write_tile;
-  if (blockIdx.y == 0) {
-    zinc::map_elements<threads, per_thread>(k_dst + p.dst_offset, p.kv_dim, zinc::Copy{}, k_src);
-  } else {
-    zinc::map_elements<threads, per_thread>(v_dst + p.dst_offset, p.kv_dim, zinc::Copy{}, v_src);
-  }
+  zinc::copy_two<threads, per_thread>(blockIdx.x, k_dst + p.dst_offset, k_src, v_dst + p.dst_offset, v_src, p.kv_dim);
 }

@@ -2,7 +2,7 @@
 // per_thread elements); a thread owns per_thread elements of its block's tile, `threads` apart, of both rows.
 //@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
-//@ grid = ["n_tokens * ceil_div(kv_dim, threads * per_thread)", "2"]
+//@ grid = ["n_tokens * ceil_div(kv_dim, threads * per_thread)"]
 #include "zinc/kv_cache_write_batched.h"
 
 #include "zinc/elementwise.cuh"
@@ -17,9 +17,5 @@ ZINC_KERNEL void __launch_bounds__(kv_cache_write_batched_tile::threads)
   const uint64_t slot = uint64_t{page_table[logical / p.page_size]} * p.page_size + logical % p.page_size;
   const uint64_t from = uint64_t{at.row} * p.kv_dim;
   const uint64_t to = slot * p.kv_dim;
-  if (blockIdx.y == 0) {
-    zinc::map_tile_of<threads, per_thread>(at.tile, k_dst + to, p.kv_dim, zinc::Copy{}, k_src + from);
-  } else {
-    zinc::map_tile_of<threads, per_thread>(at.tile, v_dst + to, p.kv_dim, zinc::Copy{}, v_src + from);
-  }
+  zinc::copy_two<threads, per_thread>(at.tile, k_dst + to, k_src + from, v_dst + to, v_src + from, p.kv_dim);
 }

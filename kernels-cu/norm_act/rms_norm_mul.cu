@@ -14,8 +14,9 @@ ZINC_KERNEL void __launch_bounds__(32 * rms_norm_mul_tile::max_warps, 1)
   if (row >= p.n_rows) return;
   const float* const from = x + row * p.n;
   float* const to = y + row * p.n;
-  zinc::norm_row<rms_norm_mul_tile::held>(
-      p.n, p.eps, true, [=](auto at) { return at.of(from); }, [=](auto at) { return at.of(weight); },
+  zinc::norm_spans<rms_norm_mul_tile::held, zinc::wide>(
+      p.n, p.eps, [=](auto at) { return at.of(from); }, [](auto, const auto&) {},
+      [=](auto at) { return at.of(from); }, [=](auto at) { return at.of(weight); },
       [=](auto at, const auto& v, const auto& w, float r) {
         at.to(to, zinc::each([=](float a, float b) { return b * (a * r); }, v, w));
       });

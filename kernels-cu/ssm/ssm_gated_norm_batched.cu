@@ -11,8 +11,8 @@ ZINC_KERNEL void __launch_bounds__(32 * ssm_gated_norm_batched_tile::max_warps, 
     ssm_gated_norm_batched(const float* __restrict__ hidden, const float* __restrict__ weight,
                            float* __restrict__ norm_out, float* __restrict__ hidden_out,
                            ssm_gated_norm_batched_push p) {
-  zinc::norm_row<ssm_gated_norm_batched_tile::held>(
-      p.n, p.eps, true, [=](auto at) { return at.of(hidden); },
+  zinc::norm_spans<ssm_gated_norm_batched_tile::held, zinc::wide>(
+      p.n, p.eps, [=](auto at) { return at.of(hidden); },
       [=](auto at, const auto& v) { at.to(hidden_out, v); }, [=](auto at) { return at.of(hidden); },
       [=](auto at) { return at.of(weight); },
       [=](auto at, const auto& v, const auto& w, float r) {

@@ -41,7 +41,7 @@ ZINC_DEVICE void map_spans(uint32_t tile, T* out, uint32_t n, Value value) {
 // map_spans with the widest spans that the alignment of all the buffers allows, which `aligned` tells.
 template <unsigned threads, unsigned per_thread, class T, class Value>
 ZINC_DEVICE void map_tile(uint32_t tile, bool aligned, T* out, uint32_t n, Value value) {
-  if (aligned) {
+  if (__builtin_expect(aligned, true)) {
     map_spans<threads, per_thread, wide>(tile, out, n, value);
   } else {
     map_spans<threads, per_thread, 1>(tile, out, n, value);
@@ -62,12 +62,16 @@ ZINC_DEVICE void map_elements(T* out, uint32_t n, F f, const In*... in) {
   map_tile_of<threads, per_thread>(blockIdx.x, out, n, f, in...);
 }
 
-struct Copy {
-  template <class T>
-  ZINC_DEVICE T operator()(T x) const {
-    return x;
-  }
-};
+// Copies tile `tile` of two vectors of n words: both loads of a thread are in flight together.
+template <unsigned threads, unsigned per_thread>
+ZINC_DEVICE void copy_two(uint32_t tile, uint32_t* __restrict__ out_a, const uint32_t* __restrict__ a,
+                          uint32_t* __restrict__ out_b, const uint32_t* __restrict__ b, uint32_t n) {
+  map_tile<threads, per_thread>(tile, all_aligned(out_a, a, out_b, b), out_a, n, [=](auto at) {
+    const auto of_a = at.of(a);
+    at.to(out_b, at.of(b));
+    return of_a;
+  });
+}
 
 // Place of a block in a grid over the tiles of several rows of n elements, row-major in x: y and z are too short for
 // long prompts. The grid holds rows * ceil_div(n, tile_elements) blocks.

@@ -83,14 +83,14 @@ ZINC_DEVICE void norm_spans(uint32_t n, float eps, Load load, Keep keep, Reload 
 }
 
 // norm_spans with the widest spans that the addresses allow: `aligned` tells that all rows begin at multiples of 16
-// bytes. Single elements take more registers to address, so that fewer are held.
+// bytes. Rows of other lengths are rare: they are fetched twice, so that they take no registers from the usual ones.
 template <unsigned held, class Load, class Keep, class Reload, class Aux, class Store>
 ZINC_DEVICE void norm_row(uint32_t n, float eps, bool aligned, Load load, Keep keep, Reload reload, Aux aux,
                           Store store) {
   if (aligned && n % wide == 0) {
     norm_spans<held, wide>(n, eps, load, keep, reload, aux, store);
   } else {
-    norm_spans<held / 2, 1>(n, eps, load, keep, reload, aux, store);
+    norm_spans<1, 1>(n, eps, load, keep, reload, aux, store);
   }
 }
 

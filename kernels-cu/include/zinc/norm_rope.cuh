@@ -6,8 +6,8 @@
 namespace zinc {
 
 // Elements of a head to a lane of the blocks that own one: 8 warps hold a head of
-// 1024 elements in registers.
-constexpr unsigned norm_rope_held = 4;
+// 512 elements in registers.
+constexpr unsigned norm_rope_held = 2;
 
 // to = the rotated norm of the head `from`; both may be the same. The block owns the head; a thread every blockDim.x-th
 // pair and every blockDim.x-th of the elements behind them. What a head needs besides its own elements is fetched, and

@@ -61,8 +61,8 @@ struct RotaryAngles {
 // Rotates heads of `stride` elements, one row of x and y each, by the angles of one token: the pairs (i, i + rope_dim /
 // 2) of a head are turned, its elements from rope_dim on are passed unchanged. A thread owns the spans threadIdx.x,
 // threadIdx.x + blockDim.x, ... of the pairs and then of the rest, in every head first, first + step, ... below heads: it
-// finds the sine and cosine of its pairs once. It loads both halves of a span before it stores either, so that y may be x.
-template <unsigned width>
+// finds the sine and cosine of its pairs once. It has the loads of `ahead` heads in flight together. It loads both halves of a span before it stores either, so that y may be x.
+template <unsigned width, unsigned ahead>
 ZINC_DEVICE void rotate_spans(const float* x, float* y, uint32_t stride, const RotaryAngles& angles, uint32_t first,
                               uint32_t step, uint32_t heads) {
   using At = Span<width>;
@@ -73,38 +73,46 @@ ZINC_DEVICE void rotate_spans(const float* x, float* y, uint32_t stride, const R
       Rotation turn[width];
 #pragma unroll
       for (unsigned e = 0; e < width; ++e) turn[e] = angles.of_pair(static_cast<uint32_t>(i) + e);
-      for (uint32_t head = first; head < heads; head += step) {
-        const uint64_t row = uint64_t{head} * stride;
-        const At at_low = {row + i};
-        const At at_high = {row + i + half};
-        const auto low = at_low.of(x);
-        const auto high = at_high.of(x);
-        Pack<float, width> turned_low;
-        Pack<float, width> turned_high;
+      for (uint32_t head = first; head < heads; head += ahead * step) {
+        Pack<float, width> low[ahead];
+        Pack<float, width> high[ahead];
 #pragma unroll
-        for (unsigned e = 0; e < width; ++e) {
-          turned_low.at[e] = low.at[e] * turn[e].cos - high.at[e] * turn[e].sin;
-          turned_high.at[e] = low.at[e] * turn[e].sin + high.at[e] * turn[e].cos;
+        for (unsigned a = 0; a < ahead; ++a) {
+          if (head + a * step < heads) {
+            const At at = {uint64_t{head + a * step} * stride + i};
+            low[a] = at.of(x);
+            high[a] = At{at.first + half}.of(x);
+          }
         }
-        at_low.to(y, turned_low);
-        at_high.to(y, turned_high);
+#pragma unroll
+        for (unsigned a = 0; a < ahead; ++a) {
+          if (head + a * step < heads) {
+            const At at = {uint64_t{head + a * step} * stride + i};
+            Pack<float, width> turned_low;
+            Pack<float, width> turned_high;
+#pragma unroll
+            for (unsigned e = 0; e < width; ++e) {
+              turned_low.at[e] = low[a].at[e] * turn[e].cos - high[a].at[e] * turn[e].sin;
+              turned_high.at[e] = low[a].at[e] * turn[e].sin + high[a].at[e] * turn[e].cos;
+            }
+            at.to(y, turned_low);
+            At{at.first + half}.to(y, turned_high);
+          }
+        }
       }
     } else if (x != y) {
-      for (uint32_t head = first; head < heads; head += step) {
-        const At at = {uint64_t{head} * stride + i + half};
-        at.to(y, at.of(x));
+      for (uint32_t head = first; head < heads; head += ahead * step) {
+        Pack<float, width> passed[ahead];
+#pragma unroll
+        for (unsigned a = 0; a < ahead; ++a) {
+          if (head + a * step < heads) passed[a] = At{uint64_t{head + a * step} * stride + i + half}.of(x);
+        }
+#pragma unroll
+        for (unsigned a = 0; a < ahead; ++a) {
+          if (head + a * step < heads) At{uint64_t{head + a * step} * stride + i + half}.to(y, passed[a]);
+        }
       }
     }
-  }
-}
-
-// rotate_spans with the widest spans that the layout allows; x and y begin at multiples of 16 bytes.
-ZINC_DEVICE void rotate_heads(const float* x, float* y, uint32_t stride, const RotaryAngles& angles, uint32_t first,
-                              uint32_t step, uint32_t heads) {
-  if (stride % wide == 0 && angles.rope_dim % (2 * wide) == 0) {
-    rotate_spans<wide>(x, y, stride, angles, first, step, heads);
-  } else {
-    rotate_spans<1>(x, y, stride, angles, first, step, heads);
   }
 }
 

@@ -71,7 +71,8 @@ struct Candidate {
   uint32_t expert;
 
   ZINC_DEVICE bool before(const Candidate& other) const {
-    return logit > other.logit || (logit == other.logit && expert < other.expert);
+    // Without short circuits, which would branch.
+    return (logit > other.logit) | ((logit == other.logit) & (expert < other.expert));
   }
 };
 
@@ -84,55 +85,65 @@ ZINC_DEVICE void put_in_order(Candidate& a, Candidate& b) {
 
 // Writes the routing row of one token: k expert ids, then their k softmax weights of value * scale. The warp owns the
 // token; a lane owns the residue classes lane and lane + 32, whose experts it sorts once, so that a round of the
-// selection only compares the heads of the classes. `selected` is shared memory for k floats of this warp. Logits of
-// -infinity and NaN are never selected: the slots that remain get expert 0 and the value -infinity.
+// selection only compares the heads of the classes. Slot s is kept by lane s % 32. `selected` is shared memory for k
+// floats of this warp. Logits of -infinity and NaN are never selected: the slots that remain get expert 0 and the value
+// -infinity.
 template <class Order>
 ZINC_DEVICE void select_experts(const float* __restrict__ logits, uint32_t* __restrict__ routing, uint32_t n_experts,
                                 uint32_t k, float scale, float* selected) {
+  using Key = typename Order::Key;
   constexpr unsigned classes = topk_residues / warp_size;
   constexpr unsigned class_experts = topk_max_experts / topk_residues;
-  static_assert(class_experts == 4, "the sorting network is that of four");
+  static_assert(classes == 2 && class_experts == 4, "the sorting network is that of four, twice");
   const float nothing = -__uint_as_float(0x7f800000u);
 
-  Candidate queue[classes][class_experts];
-#pragma unroll
-  for (unsigned j = 0; j < class_experts; ++j) {
-#pragma unroll
-    for (unsigned c = 0; c < classes; ++c) {
-      const uint32_t expert = lane_id() + c * warp_size + j * topk_residues;
-      const float logit = expert < n_experts ? logits[expert] : nothing;
-      queue[c][j] = {logit > nothing ? logit : nothing, expert};
-    }
-  }
-  typename Order::Key key[classes];
+  Key queue[classes][class_experts];
+  Candidate candidate[classes][class_experts];
 #pragma unroll
   for (unsigned c = 0; c < classes; ++c) {
-    put_in_order(queue[c][0], queue[c][1]);
-    put_in_order(queue[c][2], queue[c][3]);
-    put_in_order(queue[c][0], queue[c][2]);
-    put_in_order(queue[c][1], queue[c][3]);
-    put_in_order(queue[c][1], queue[c][2]);
-    key[c] = queue[c][0].logit > nothing ? Order::key(queue[c][0].logit, queue[c][0].expert) : 0;
+#pragma unroll
+    for (unsigned j = 0; j < class_experts; ++j) {
+      const uint32_t expert = lane_id() + c * warp_size + j * topk_residues;
+      const float logit = expert < n_experts ? logits[expert] : nothing;
+      candidate[c][j] = {logit > nothing ? logit : nothing, expert};
+    }
+  }
+#pragma unroll
+  for (unsigned c = 0; c < classes; ++c) {
+    put_in_order(candidate[c][0], candidate[c][1]);
+    put_in_order(candidate[c][2], candidate[c][3]);
+    put_in_order(candidate[c][0], candidate[c][2]);
+    put_in_order(candidate[c][1], candidate[c][3]);
+    put_in_order(candidate[c][1], candidate[c][2]);
+#pragma unroll
+    for (unsigned j = 0; j < class_experts; ++j) {
+      const Candidate& next = candidate[c][j];
+      queue[c][j] = next.logit > nothing ? Order::key(next.logit, next.expert) : 0;
+    }
   }
 
-  for (uint32_t slot = 0; slot < k; ++slot) {
-    const auto winner = Order::largest(max(key[0], key[1]));
-    if (winner == 0 ? lane_id() == 0 : winner == max(key[0], key[1])) {
-      routing[slot] = winner == 0 ? 0 : Order::expert(winner);
-      selected[slot] = winner == 0 ? nothing * scale : Order::value(winner) * scale;
-    }
+  for (uint32_t base = 0; base < k; base += warp_size) {
+    const uint32_t slots = min(k - base, warp_size);
+    Key own = 0;
+    for (uint32_t slot = 0; slot < slots; ++slot) {
+      const Key winner = Order::largest(max(queue[0][0], queue[1][0]));
+      own = slot == lane_id() ? winner : own;
+      // No key occurs twice but that of nothing, which only leaves more of the same.
 #pragma unroll
-    for (unsigned c = 0; c < classes; ++c) {
-      if (winner != 0 && key[c] == winner) {
+      for (unsigned c = 0; c < classes; ++c) {
+        const bool taken = queue[c][0] == winner;
 #pragma unroll
-        for (unsigned j = 0; j + 1 < class_experts; ++j) queue[c][j] = queue[c][j + 1];
-        queue[c][class_experts - 1].logit = nothing;
-        key[c] = queue[c][0].logit > nothing ? Order::key(queue[c][0].logit, queue[c][0].expert) : 0;
+        for (unsigned j = 0; j + 1 < class_experts; ++j) queue[c][j] = taken ? queue[c][j + 1] : queue[c][j];
+        queue[c][class_experts - 1] = taken ? 0 : queue[c][class_experts - 1];
       }
     }
+    if (lane_id() < slots) {
+      routing[base + lane_id()] = own == 0 ? 0 : Order::expert(own);
+      selected[base + lane_id()] = (own == 0 ? nothing : Order::value(own)) * scale;
+    }
   }
-  __syncwarp();
 
+  // Every lane reads only what it wrote.
   float largest = nothing;
   for (uint32_t slot = lane_id(); slot < k; slot += warp_size) largest = fmaxf(largest, selected[slot]);
   largest = warp_max(largest);

@@ -14,11 +14,25 @@ ZINC_DEVICE void accumulate_experts(uint32_t tile, float* __restrict__ accum, co
   map_tile<threads, per_thread>(tile, aligned, accum, n, [=](auto at) {
     const auto before = at.of(accum);
     auto sum = each([](float) { return 0.0f; }, before);
-#pragma unroll 8
-    for (uint32_t j = 0; j < n_used; ++j) {
-      const float weight = __uint_as_float(weights[j]);
-      sum = each([=](float v, float s) { return fmaf(weight, v, s); }, at.of(src + j * src_stride), sum);
+    const auto add = [](const auto& value, uint32_t weight, const auto& to) {
+      return each([=](float v, float s) { return fmaf(__uint_as_float(weight), v, s); }, value, to);
+    };
+    // The loads of several slots are in flight together.
+    constexpr unsigned ahead = 4;
+    uint32_t j = 0;
+    for (; j + ahead <= n_used; j += ahead) {
+      Pack<float, at.width> value[ahead];
+      uint32_t weight[ahead];
+#pragma unroll
+      for (unsigned a = 0; a < ahead; ++a) {
+        value[a] = at.of(src + (j + a) * src_stride);
+        weight[a] = weights[j + a];
+      }
+#pragma unroll
+      for (unsigned a = 0; a < ahead; ++a) sum = add(value[a], weight[a], sum);
     }
+#pragma unroll 1
+    for (; j < n_used; ++j) sum = add(at.of(src + j * src_stride), weights[j], sum);
     return each([](float a, float s) { return a + s; }, before, sum);
   });
 }

@@ -3,12 +3,14 @@
 //@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(n, threads * per_thread)"]
+//@ overlap = true
 #include "zinc/bias_add.h"
 
 #include "zinc/elementwise.cuh"
 
 ZINC_KERNEL void __launch_bounds__(bias_add_tile::threads)
     bias_add(float* __restrict__ out, const float* __restrict__ bias, bias_add_push p) {
+  zinc::wait_for_previous();
   using namespace bias_add_tile;
   zinc::map_elements<threads, per_thread>(out, p.n, [](float x, float b) { return x + b; }, out, bias + p.src_offset);
 }

@@ -1,14 +1,16 @@
-// Splits the packed [query][gate] heads of a batch of tokens into two tensors. Grid: x over (token, head), `heads` heads
-// to a block (y of the block); a thread owns every blockDim.x-th
-// span of four elements of both halves of its head.
+// Splits the packed [query][gate] heads of a batch of tokens into two tensors. Grid: x over (token, head), `heads`
+// heads to a block (y of the block); a thread owns every blockDim.x-th span of four elements of both halves of its
+// head.
 //@ tile = { threads = 64, heads = 4 }
 //@ block = ["min(threads, 32 * ceil_div(head_dim, 128))", "heads"]
 //@ grid = ["ceil_div(n_tokens * n_heads, heads)"]
+//@ overlap = true
 #include "zinc/deinterleave_batched.h"
 
 #include "zinc/deinterleave.cuh"
 
 ZINC_KERNEL void __launch_bounds__(deinterleave_batched_tile::threads* deinterleave_batched_tile::heads)
     deinterleave_batched(const uint32_t* packed, uint32_t* q, uint32_t* gate, deinterleave_batched_push p) {
+  zinc::wait_for_previous();
   zinc::split_packed_head(packed, q, gate, p.head_dim, uint64_t{p.n_tokens} * p.n_heads);
 }

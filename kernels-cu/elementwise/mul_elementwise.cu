@@ -3,12 +3,14 @@
 //@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(n, threads * per_thread)"]
+//@ overlap = true
 #include "zinc/mul_elementwise.h"
 
 #include "zinc/elementwise.cuh"
 
 ZINC_KERNEL void __launch_bounds__(mul_elementwise_tile::threads)
     mul_elementwise(float* a, const float* b, mul_elementwise_push p) {
+  zinc::wait_for_previous();
   using namespace mul_elementwise_tile;
   zinc::map_elements<threads, per_thread>(a, p.n, [](float x, float y) { return x * y; }, a, b);
 }

@@ -3,14 +3,15 @@
 //@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(n, threads * per_thread)"]
+//@ overlap = true
 #include "zinc/scale_accumulate.h"
 
 #include "zinc/elementwise.cuh"
 
 ZINC_KERNEL void __launch_bounds__(scale_accumulate_tile::threads)
     scale_accumulate(float* accum, const float* src, scale_accumulate_push p) {
+  zinc::wait_for_previous();
   using namespace scale_accumulate_tile;
   const float scale = __uint_as_float(p.scale_bits);
-  zinc::map_elements<threads, per_thread>(
-      accum, p.n, [=](float a, float s) { return fmaf(scale, s, a); }, accum, src);
+  zinc::map_elements<threads, per_thread>(accum, p.n, [=](float a, float s) { return fmaf(scale, s, a); }, accum, src);
 }

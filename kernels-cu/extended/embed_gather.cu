@@ -3,6 +3,7 @@
 //@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["n_rows * ceil_div(cols, threads * per_thread)"]
+//@ overlap = true
 #include "zinc/embed_gather.h"
 
 #include "zinc/elementwise.cuh"
@@ -11,6 +12,7 @@
 ZINC_KERNEL void __launch_bounds__(embed_gather_tile::threads)
     embed_gather(const uint8_t* __restrict__ table, const uint32_t* __restrict__ ids, float* __restrict__ out,
                  embed_gather_push p) {
+  zinc::wait_for_previous();
   using namespace embed_gather_tile;
   const zinc::RowTile at = zinc::row_tile<threads * per_thread>(p.cols);
   const uint32_t id = min(ids[uint64_t{p.index_offset} + at.row], p.vocab_last);

@@ -4,6 +4,9 @@
 //@ tile = { max_warps = 32, held = 8 }
 //@ block = ["32 * min(max_warps, ceil_div(n, 32 * held))"]
 //@ grid = ["n_tokens"]
+//@ overlap = true
+//@ [arch.120]
+//@ tile = { held = 4 }
 #include "zinc/post_norm_residual_rms_norm.h"
 
 #include "zinc/norm.cuh"
@@ -81,6 +84,7 @@ ZINC_KERNEL void __launch_bounds__(32 * post_norm_residual_rms_norm_tile::max_wa
     post_norm_residual_rms_norm(float* __restrict__ hidden, const float* __restrict__ residual,
                                 const float* __restrict__ post_weights, float* __restrict__ norm_out,
                                 const float* __restrict__ norm_weights, post_norm_residual_rms_norm_push p) {
+  zinc::wait_for_previous();
   constexpr unsigned held = post_norm_residual_rms_norm_tile::held;
   const uint64_t row = uint64_t{blockIdx.x} * p.n;
   if (p.n % zinc::wide == 0) {

@@ -3,6 +3,7 @@
 //@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(kv_dim, threads * per_thread)"]
+//@ overlap = true
 #include "zinc/kv_cache_write.h"
 
 #include "zinc/elementwise.cuh"
@@ -10,6 +11,7 @@
 ZINC_KERNEL void __launch_bounds__(kv_cache_write_tile::threads)
     kv_cache_write(const uint32_t* __restrict__ k_src, uint32_t* __restrict__ k_dst, const uint32_t* __restrict__ v_src,
                    uint32_t* __restrict__ v_dst, kv_cache_write_push p) {
+  zinc::wait_for_previous();
   using namespace kv_cache_write_tile;
   zinc::copy_two<threads, per_thread>(blockIdx.x, k_dst + p.dst_offset, k_src, v_dst + p.dst_offset, v_src, p.kv_dim);
 }

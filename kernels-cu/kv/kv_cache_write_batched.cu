@@ -3,6 +3,7 @@
 //@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["n_tokens * ceil_div(kv_dim, threads * per_thread)"]
+//@ overlap = true
 #include "zinc/kv_cache_write_batched.h"
 
 #include "zinc/elementwise.cuh"
@@ -11,6 +12,7 @@ ZINC_KERNEL void __launch_bounds__(kv_cache_write_batched_tile::threads)
     kv_cache_write_batched(const uint32_t* __restrict__ k_src, uint32_t* __restrict__ k_dst,
                            const uint32_t* __restrict__ v_src, uint32_t* __restrict__ v_dst,
                            const uint32_t* __restrict__ page_table, kv_cache_write_batched_push p) {
+  zinc::wait_for_previous();
   using namespace kv_cache_write_batched_tile;
   const zinc::RowTile at = zinc::row_tile<threads * per_thread>(p.kv_dim);
   const uint64_t logical = uint64_t{p.base_token} + at.row;

@@ -4,10 +4,12 @@
 //@ tile = { threads = 1024, experts = 32 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(n_experts, experts)"]
+//@ overlap = true
 #include "zinc/count_experts.h"
 
 ZINC_KERNEL void __launch_bounds__(count_experts_tile::threads)
     count_experts(const uint32_t* __restrict__ routing, uint32_t* __restrict__ counts, count_experts_push p) {
+  zinc::wait_for_previous();
   using namespace count_experts_tile;
   ZINC_SHARED(uint32_t[experts], found);
   const uint32_t first = blockIdx.x * experts;

@@ -1,10 +1,11 @@
 // Inverts the routing of a batch: per-expert route lists, work blocks, two grid records. Grid: one block. Warp w owns a
 // contiguous share of the routes, which it scans twice: once to count its routes per expert, once to place them after
-// those of the warps before it. In between, `groups` threads own an expert, each a run of the warps; at the end thread e
-// owns expert e.
+// those of the warps before it. In between, `groups` threads own an expert, each a run of the warps; at the end thread
+// e owns expert e.
 //@ tile = { threads = 1024, max_experts = 256 }
 //@ block = ["threads"]
 //@ grid = ["1"]
+//@ overlap = true
 #include "zinc/moe_route_pack.h"
 
 #include "zinc/route_pack.cuh"
@@ -13,6 +14,7 @@ ZINC_KERNEL void __launch_bounds__(moe_route_pack_tile::threads)
     moe_route_pack(const uint32_t* __restrict__ routing, uint32_t* __restrict__ counts, uint32_t* __restrict__ ids,
                    uint32_t* __restrict__ active_block_count, uint32_t* __restrict__ active_blocks,
                    uint32_t* __restrict__ dispatch_args, moe_route_pack_push p) {
+  zinc::wait_for_previous();
   constexpr unsigned threads = moe_route_pack_tile::threads;
   constexpr unsigned max_experts = moe_route_pack_tile::max_experts;
   constexpr unsigned warps = threads / zinc::warp_size;

@@ -3,12 +3,14 @@
 //@ tile = { threads = 128, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(n, threads * per_thread)"]
+//@ overlap = true
 #include "zinc/moe_weighted_acc.h"
 
 #include "zinc/weighted_sum.cuh"
 
 ZINC_KERNEL void __launch_bounds__(moe_weighted_acc_tile::threads)
     moe_weighted_acc(float* accum, const float* src, const uint32_t* routing, moe_weighted_acc_push p) {
+  zinc::wait_for_previous();
   using namespace moe_weighted_acc_tile;
   zinc::accumulate_experts<threads, per_thread>(blockIdx.x, accum, src, p.src_stride, routing + p.n_used, p.n,
                                                 p.n_used);

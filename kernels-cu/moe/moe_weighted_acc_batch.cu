@@ -3,12 +3,14 @@
 //@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["n_tokens * ceil_div(hidden_dim, threads * per_thread)"]
+//@ overlap = true
 #include "zinc/moe_weighted_acc_batch.h"
 
 #include "zinc/weighted_sum.cuh"
 
 ZINC_KERNEL void __launch_bounds__(moe_weighted_acc_batch_tile::threads)
     moe_weighted_acc_batch(float* accum, const float* src, const uint32_t* routing, moe_weighted_acc_batch_push p) {
+  zinc::wait_for_previous();
   using namespace moe_weighted_acc_batch_tile;
   const zinc::RowTile at = zinc::row_tile<threads * per_thread>(p.hidden_dim);
   const uint64_t routing_row = (uint64_t{p.routing_token_base} + at.row) * p.routing_stride;

@@ -3,6 +3,7 @@
 //@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["n_used * ceil_div(hidden_dim, threads * per_thread)"]
+//@ overlap = true
 #include "zinc/per_expert_scale.h"
 
 #include "zinc/elementwise.cuh"
@@ -10,6 +11,7 @@
 ZINC_KERNEL void __launch_bounds__(per_expert_scale_tile::threads)
     per_expert_scale(float* __restrict__ down, const float* __restrict__ scales, const uint32_t* __restrict__ routing,
                      per_expert_scale_push p) {
+  zinc::wait_for_previous();
   using namespace per_expert_scale_tile;
   const zinc::RowTile at = zinc::row_tile<threads * per_thread>(p.hidden_dim);
   const float scale = scales[routing[at.row]];

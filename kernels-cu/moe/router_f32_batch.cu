@@ -1,10 +1,11 @@
 // f32 matrix times a batch of f32 vectors. Grid: x over (group of 4 * warp_tokens tokens, group of 4 * warp_rows rows),
 // rows fastest so that the blocks of a token group run together; a warp owns one of the 4 x 4 parts of its block's
-// products, a lane four consecutive columns of each 128 in all of them. Up to `few` tokens, where the matrix alone counts:
-// x over pairs of rows, a warp owns one row and all the tokens.
+// products, a lane four consecutive columns of each 128 in all of them. Up to `few` tokens, where the matrix alone
+// counts: x over pairs of rows, a warp owns one row and all the tokens.
 //@ tile = { warp_rows = 8, warp_tokens = 8, few = 8 }
 //@ block = ["512 - 448 * (1 - min(1, ceil_div(n_tokens, few) - 1))"]
 //@ grid = ["max(ceil_div(n_tokens, 4 * warp_tokens) * ceil_div(m, 4 * warp_rows), (1 - min(1, ceil_div(n_tokens, few) - 1)) * ceil_div(m, 2))"]
+//@ overlap = true
 #include "zinc/router_f32_batch.h"
 
 #include "zinc/norm_matvec.cuh"
@@ -32,8 +33,8 @@ ZINC_DEVICE float lane_of_sums(const float (&value)[count]) {
   }
 }
 
-// The products of `rows` rows from first_row on with `tokens` tokens from first_token on. If not `whole`, tokens past the
-// end repeat the last one and are not stored.
+// The products of `rows` rows from first_row on with `tokens` tokens from first_token on. If not `whole`, tokens past
+// the end repeat the last one and are not stored.
 template <unsigned rows, unsigned tokens, bool whole>
 ZINC_DEVICE void multiply_part(const float* __restrict__ x, const float* __restrict__ weights, float* __restrict__ y,
                                uint64_t first_row, uint64_t first_token, const router_f32_batch_push& p) {
@@ -87,6 +88,7 @@ ZINC_DEVICE void multiply_part(const float* __restrict__ x, const float* __restr
 ZINC_KERNEL void __launch_bounds__(512, 1)
     router_f32_batch(const float* __restrict__ x, const float* __restrict__ weights, float* __restrict__ y,
                      router_f32_batch_push p) {
+  zinc::wait_for_previous();
   using namespace router_f32_batch_tile;
   if (p.n_tokens <= few) {
     const uint64_t row = uint64_t{blockIdx.x} * zinc::block_warps() + zinc::warp_id();

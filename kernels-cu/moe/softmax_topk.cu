@@ -2,12 +2,14 @@
 // 32nd expert.
 //@ block = ["32"]
 //@ grid = ["1"]
+//@ overlap = true
 #include "zinc/softmax_topk.h"
 
 #include "zinc/topk.cuh"
 
 ZINC_KERNEL void __launch_bounds__(zinc::warp_size)
     softmax_topk(const float* logits, uint32_t* routing, softmax_topk_push p) {
+  zinc::wait_for_previous();
   ZINC_SHARED(float[zinc::topk_max_experts], selected);
   zinc::select_experts<zinc::ExactOrder>(logits, routing, p.n_experts, p.k, 1.0f, selected);
 }

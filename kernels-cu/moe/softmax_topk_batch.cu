@@ -3,12 +3,14 @@
 //@ tile = { warps = 4, max_selected = 16 }
 //@ block = ["32 * warps"]
 //@ grid = ["ceil_div(n_tokens, warps)"]
+//@ overlap = true
 #include "zinc/softmax_topk_batch.h"
 
 #include "zinc/topk.cuh"
 
 ZINC_KERNEL void __launch_bounds__(zinc::warp_size* softmax_topk_batch_tile::warps)
     softmax_topk_batch(const float* logits, uint32_t* routing, softmax_topk_batch_push p) {
+  zinc::wait_for_previous();
   using namespace softmax_topk_batch_tile;
   ZINC_SHARED(float[warps][max_selected], selected);
   const uint64_t local = uint64_t{blockIdx.x} * warps + zinc::warp_id();

@@ -3,6 +3,7 @@
 //@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(n, threads * per_thread)"]
+//@ overlap = true
 #include "zinc/geglu.h"
 
 #include "zinc/activation.cuh"
@@ -10,7 +11,7 @@
 
 ZINC_KERNEL void __launch_bounds__(geglu_tile::threads)
     geglu(const float* gate, const float* up, float* y, geglu_push p) {
+  zinc::wait_for_previous();
   using namespace geglu_tile;
-  zinc::map_elements<threads, per_thread>(
-      y, p.n, [](float g, float u) { return zinc::gelu_tanh(g) * u; }, gate, up);
+  zinc::map_elements<threads, per_thread>(y, p.n, [](float g, float u) { return zinc::gelu_tanh(g) * u; }, gate, up);
 }

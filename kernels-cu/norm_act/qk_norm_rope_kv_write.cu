@@ -4,6 +4,7 @@
 //@ tile = { max_warps = 8 }
 //@ block = ["32 * min(max_warps, ceil_div(head_dim, 64))"]
 //@ grid = ["n_q_heads + 2 * n_k_heads"]
+//@ overlap = true
 #include "zinc/qk_norm_rope_kv_write.h"
 
 #include "zinc/norm_rope.cuh"
@@ -29,6 +30,7 @@ ZINC_KERNEL void __launch_bounds__(32 * qk_norm_rope_kv_write_tile::max_warps, 1
     qk_norm_rope_kv_write(float* q, const float* q_weight, const float* k_src, const float* k_weight,
                           const float* inv_freq, float* k_cache, const float* v_src, float* v_cache,
                           qk_norm_rope_kv_write_push p) {
+  zinc::wait_for_previous();
   const zinc::RotaryAngles angles = {inv_freq, p.freq_base_bits, p.attn_scale_bits, p.rope_dim, p.position};
   const float eps = __uint_as_float(p.eps_bits);
   uint32_t head = blockIdx.x;

@@ -4,6 +4,7 @@
 //@ tile = { max_warps = 32, held = 8 }
 //@ block = ["32 * min(max_warps, ceil_div(n, 32 * held))"]
 //@ grid = ["n_tokens"]
+//@ overlap = true
 #include "zinc/residual_rms_norm.h"
 
 #include "zinc/norm.cuh"
@@ -11,6 +12,7 @@
 ZINC_KERNEL void __launch_bounds__(32 * residual_rms_norm_tile::max_warps, 1)
     residual_rms_norm(float* __restrict__ hidden, const float* __restrict__ residual, float* __restrict__ norm_out,
                       const float* __restrict__ weights, residual_rms_norm_push p) {
+  zinc::wait_for_previous();
   const uint64_t row = uint64_t{blockIdx.x} * p.n;
   float* const stream = hidden + row;
   const float* const branch = residual + row;

@@ -3,6 +3,7 @@
 //@ tile = { max_warps = 32, held = 8 }
 //@ block = ["32 * min(max_warps, ceil_div(n, 32 * held))"]
 //@ grid = ["n_tokens"]
+//@ overlap = true
 #include "zinc/rms_norm_add.h"
 
 #include "zinc/norm.cuh"
@@ -20,6 +21,7 @@ struct Operands {
 ZINC_KERNEL void __launch_bounds__(32 * rms_norm_add_tile::max_warps, 1)
     rms_norm_add(float* __restrict__ hidden, const float* __restrict__ src, const float* __restrict__ weights,
                  rms_norm_add_push p) {
+  zinc::wait_for_previous();
   float* const to = hidden + uint64_t{blockIdx.x} * p.n;
   const float* const from = src + uint64_t{blockIdx.x} * p.n;
   zinc::norm_row<rms_norm_add_tile::held>(

@@ -3,6 +3,7 @@
 //@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(n, threads * per_thread)"]
+//@ overlap = true
 #include "zinc/sigmoid_mul.h"
 
 #include "zinc/activation.cuh"
@@ -10,7 +11,7 @@
 
 ZINC_KERNEL void __launch_bounds__(sigmoid_mul_tile::threads)
     sigmoid_mul(const float* x, const float* gate, float* y, sigmoid_mul_push p) {
+  zinc::wait_for_previous();
   using namespace sigmoid_mul_tile;
-  zinc::map_elements<threads, per_thread>(
-      y, p.n, [](float v, float g) { return v * zinc::sigmoid(g); }, x, gate);
+  zinc::map_elements<threads, per_thread>(y, p.n, [](float v, float g) { return v * zinc::sigmoid(g); }, x, gate);
 }

@@ -3,6 +3,7 @@
 //@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(n, threads * per_thread)"]
+//@ overlap = true
 #include "zinc/sigmoid_scale_acc.h"
 
 #include "zinc/activation.cuh"
@@ -11,8 +12,8 @@
 ZINC_KERNEL void __launch_bounds__(sigmoid_scale_acc_tile::threads)
     sigmoid_scale_acc(float* __restrict__ accum, const float* __restrict__ src, const float* __restrict__ gate,
                       sigmoid_scale_acc_push p) {
+  zinc::wait_for_previous();
   using namespace sigmoid_scale_acc_tile;
   const float factor = zinc::sigmoid(gate[0]);
-  zinc::map_elements<threads, per_thread>(
-      accum, p.n, [=](float a, float s) { return fmaf(factor, s, a); }, accum, src);
+  zinc::map_elements<threads, per_thread>(accum, p.n, [=](float a, float s) { return fmaf(factor, s, a); }, accum, src);
 }

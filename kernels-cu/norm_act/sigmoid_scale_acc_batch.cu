@@ -3,6 +3,7 @@
 //@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["n_tokens * ceil_div(hidden_dim, threads * per_thread)"]
+//@ overlap = true
 #include "zinc/sigmoid_scale_acc_batch.h"
 
 #include "zinc/activation.cuh"
@@ -11,6 +12,7 @@
 ZINC_KERNEL void __launch_bounds__(sigmoid_scale_acc_batch_tile::threads)
     sigmoid_scale_acc_batch(float* __restrict__ accum, const float* __restrict__ src, const float* __restrict__ gate,
                             sigmoid_scale_acc_batch_push p) {
+  zinc::wait_for_previous();
   using namespace sigmoid_scale_acc_batch_tile;
   const zinc::RowTile at = zinc::row_tile<threads * per_thread>(p.hidden_dim);
   const float factor = zinc::sigmoid(gate[at.row]);

@@ -3,6 +3,7 @@
 //@ tile = { threads = 256, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(n, threads * per_thread)"]
+//@ overlap = true
 #include "zinc/swiglu_oai.h"
 
 #include "zinc/activation.cuh"
@@ -10,7 +11,7 @@
 
 ZINC_KERNEL void __launch_bounds__(swiglu_oai_tile::threads)
     swiglu_oai(const float* gate, const float* up, float* y, swiglu_oai_push p) {
+  zinc::wait_for_previous();
   using namespace swiglu_oai_tile;
-  zinc::map_elements<threads, per_thread>(
-      y, p.n, [](float g, float u) { return zinc::swiglu_oai(g, u); }, gate, up);
+  zinc::map_elements<threads, per_thread>(y, p.n, [](float g, float u) { return zinc::swiglu_oai(g, u); }, gate, up);
 }

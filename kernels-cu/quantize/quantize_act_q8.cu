@@ -4,6 +4,7 @@
 //@ tile = { threads = 256, blocks = 32 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(total_blocks, blocks)"]
+//@ overlap = true
 #include "zinc/quantize_act_q8.h"
 
 #include "zinc/quantize.cuh"
@@ -11,6 +12,7 @@
 ZINC_KERNEL void __launch_bounds__(quantize_act_q8_tile::threads)
     quantize_act_q8(const float* __restrict__ src, uint32_t* __restrict__ packed, float* __restrict__ scale,
                     quantize_act_q8_push p) {
+  zinc::wait_for_previous();
   static_assert(quantize_act_q8_tile::threads == quantize_act_q8_tile::blocks * zinc::quant_block_lanes, "eight lanes");
   const zinc::VectorLane at(src, p.total_blocks);
   const zinc::QuantBlock quants = zinc::quantize_block<zinc::DirectFactor>(at.x);

@@ -4,6 +4,7 @@
 //@ tile = { threads = 256, blocks = 32 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(total_blocks, blocks)"]
+//@ overlap = true
 #include "zinc/quantize_act_q8_1.h"
 
 #include "zinc/quantize.cuh"
@@ -11,6 +12,7 @@
 ZINC_KERNEL void __launch_bounds__(quantize_act_q8_1_tile::threads)
     quantize_act_q8_1(const float* __restrict__ src, uint32_t* __restrict__ packed, float2* __restrict__ scale_dsum,
                       quantize_act_q8_1_push p) {
+  zinc::wait_for_previous();
   static_assert(quantize_act_q8_1_tile::threads == quantize_act_q8_1_tile::blocks * zinc::quant_block_lanes,
                 "eight lanes");
   const zinc::VectorLane at(src, p.total_blocks);

@@ -3,6 +3,7 @@
 //@ tile = { threads = 256, blocks = 32 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(num_blocks, blocks)"]
+//@ overlap = true
 #include "zinc/quantize_q8_1.h"
 
 #include "zinc/half.cuh"
@@ -10,6 +11,7 @@
 
 ZINC_KERNEL void __launch_bounds__(quantize_q8_1_tile::threads)
     quantize_q8_1(const float* __restrict__ src, uint32_t* __restrict__ dst, quantize_q8_1_push p) {
+  zinc::wait_for_previous();
   static_assert(quantize_q8_1_tile::threads == quantize_q8_1_tile::blocks * zinc::quant_block_lanes,
                 "eight lanes each");
   constexpr unsigned block_words = zinc::quant_block_words + 1;

@@ -3,6 +3,7 @@
 //@ tile = { max_warps = 32, held = 8 }
 //@ block = ["32 * min(max_warps, ceil_div(n, 32 * held))"]
 //@ grid = ["n_tokens"]
+//@ overlap = true
 #include "zinc/residual_rms_norm_quant_q8_1.h"
 
 #include "zinc/norm.cuh"
@@ -13,6 +14,7 @@ ZINC_KERNEL void __launch_bounds__(32 * residual_rms_norm_quant_q8_1_tile::max_w
                                  float* __restrict__ norm_out, const float* __restrict__ weights,
                                  uint32_t* __restrict__ packed, float2* __restrict__ scale_dsum,
                                  residual_rms_norm_quant_q8_1_push p) {
+  zinc::wait_for_previous();
   const uint64_t row = uint64_t{blockIdx.x} * p.n;
   float* const stream = hidden + row;
   const float* const branch = residual + row;

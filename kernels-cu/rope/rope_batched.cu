@@ -1,15 +1,17 @@
-// Rotary embedding of the heads of consecutive tokens. Grid: x over tokens; the block owns one token, the threads of one
-// threadIdx.y every blockDim.y-th head of it, an even number, and a thread every blockDim.x-th span of a head: of its
-// pairs, then of the tail that is only copied. y may be x.
+// Rotary embedding of the heads of consecutive tokens. Grid: x over tokens; the block owns one token, the threads of
+// one threadIdx.y every blockDim.y-th head of it, an even number, and a thread every blockDim.x-th span of a head: of
+// its pairs, then of the tail that is only copied. y may be x.
 //@ tile = { threads = 128, ahead = 2 }
 //@ block = ["min(threads, ceil_div(stride - rope_dim / 2, 4))", "2 * ceil_div(threads, 2 * min(threads, ceil_div(stride - rope_dim / 2, 4)))"]
 //@ grid = ["n_tokens"]
+//@ overlap = true
 #include "zinc/rope_batched.h"
 
 #include "zinc/rope.cuh"
 
 ZINC_KERNEL void __launch_bounds__(3 * rope_batched_tile::threads)
     rope_batched(const float* x, float* y, const float* __restrict__ inv_freq, rope_batched_push p) {
+  zinc::wait_for_previous();
   using namespace rope_batched_tile;
   const uint64_t token = uint64_t{blockIdx.x} * p.n_heads * p.stride;
   const uint32_t position = p.position_base + blockIdx.x;

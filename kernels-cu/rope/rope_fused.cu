@@ -4,12 +4,14 @@
 //@ tile = { max_warps = 8 }
 //@ block = ["32 * min(max_warps, ceil_div(stride - rope_dim / 2, 32))"]
 //@ grid = ["n_heads"]
+//@ overlap = true
 #include "zinc/rope_fused.h"
 
 #include "zinc/rope.cuh"
 
 ZINC_KERNEL void __launch_bounds__(32 * rope_fused_tile::max_warps)
     rope_fused(const float* x, float* y, const float* __restrict__ inv_freq, rope_fused_push p) {
+  zinc::wait_for_previous();
   const zinc::RotaryAngles angles = {inv_freq, p.freq_base_bits, p.attn_scale_bits, p.rope_dim, p.position};
   const uint64_t head = uint64_t{blockIdx.x} * p.stride;
   zinc::rotate_spans<1, 1>(x + head, y + head, p.stride, angles, 0, 1, 1);

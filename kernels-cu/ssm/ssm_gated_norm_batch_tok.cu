@@ -3,6 +3,7 @@
 //@ tile = { max_warps = 8, held = 4, short_rows = 8 }
 //@ block = ["32 * min(max_warps, ceil_div(head_v_dim, 32 * held))", "max(1, short_rows * (2 - ceil_div(head_v_dim, 32 * held)))"]
 //@ grid = ["ceil_div(n_tok * dt_rank, max(1, short_rows * (2 - ceil_div(head_v_dim, 32 * held))))"]
+//@ overlap = true
 #include "zinc/ssm_gated_norm_batch_tok.h"
 
 #include "zinc/gated_norm.cuh"
@@ -10,6 +11,7 @@
 ZINC_KERNEL void __launch_bounds__(32 * ssm_gated_norm_batch_tok_tile::max_warps, 1)
     ssm_gated_norm_batch_tok(const float* delta_out, const float* z, const float* norm_weight, float* out,
                              ssm_gated_norm_batch_tok_push p) {
+  zinc::wait_for_previous();
   const uint64_t at = zinc::own_row();
   const uint64_t token = at / p.dt_rank;
   if (token >= p.n_tok) return;

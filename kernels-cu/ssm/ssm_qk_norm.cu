@@ -3,12 +3,14 @@
 //@ tile = { warps = 4 }
 //@ block = ["32 * warps"]
 //@ grid = ["ceil_div(2 * n_group, warps)"]
+//@ overlap = true
 #include "zinc/ssm_qk_norm.h"
 
 #include "zinc/delta_net.cuh"
 
 ZINC_KERNEL void __launch_bounds__(zinc::warp_size* ssm_qk_norm_tile::warps)
     ssm_qk_norm(float* conv_out, ssm_qk_norm_push p) {
+  zinc::wait_for_previous();
   constexpr unsigned width = zinc::delta_net_max_width;  // d_state, by the contract
   constexpr unsigned lane_elements = width / zinc::warp_size;
   const uint64_t head = uint64_t{blockIdx.x} * ssm_qk_norm_tile::warps + zinc::warp_id();

@@ -4,6 +4,7 @@
 //@ tile = { threads = 256 }
 //@ block = ["threads"]
 //@ grid = ["(1 - phase) * workgroups + phase"]
+//@ overlap = true
 #include "zinc/argmax.h"
 
 #include "zinc/warp.cuh"
@@ -13,6 +14,7 @@ constexpr zinc::Best nothing = {-3.4e38f, 0};
 
 ZINC_KERNEL void __launch_bounds__(argmax_tile::threads)
     argmax(const float* __restrict__ logits, uint32_t* partials, uint32_t* __restrict__ result, argmax_push p) {
+  zinc::wait_for_previous();
   ZINC_SHARED(zinc::Best[zinc::max_block_warps], scratch);
   zinc::Best best = nothing;
   const uint64_t step = uint64_t{argmax_tile::threads} * gridDim.x;

@@ -10,6 +10,5 @@
 
 ZINC_KERNEL void __launch_bounds__(vadd_tile::threads) vadd(const float* a, const float* b, float* c, vadd_push p) {
   zinc::wait_for_previous();
-  zinc::map_elements<vadd_tile::threads, vadd_tile::per_thread>(
-      c, p.n, [](float x, float y) { return x + y; }, a, b);
+  zinc::map_elements<vadd_tile::threads, vadd_tile::per_thread>(c, p.n, [](float x, float y) { return x + y; }, a, b);
 }

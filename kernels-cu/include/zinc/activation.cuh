@@ -4,8 +4,8 @@
 
 namespace zinc {
 
-// a / b for a b of at least 1, to 2 units in the last place; 0 times a for a b above 2^126. The division of the language
-// is correctly rounded, for which it branches: no load would be issued ahead of it.
+// a / b for a b of at least 1, to 2 units in the last place; 0 times a for a b above 2^126. The division of the
+// language is correctly rounded, for which it branches: no load would be issued ahead of it.
 ZINC_DEVICE float quotient(float a, float b) { return __fdividef(a, b); }
 
 // 1 / (1 + exp(-x)): 0 for a large negative x (the exponential overflows to infinity), NaN for NaN.

@@ -4,10 +4,10 @@
 
 namespace zinc {
 
-// out = value over the elements of tile `tile` below n, a tile being threads * per_thread consecutive elements. A thread
-// owns the spans t, t + threads, ... of the tile and evaluates all of them before it stores the first: the loads are in
-// flight together, and `out` may be exactly one of the buffers that `value` reads. value takes a Span of any width and
-// returns its Pack.
+// out = value over the elements of tile `tile` below n, a tile being threads * per_thread consecutive elements. A
+// thread owns the spans t, t + threads, ... of the tile and evaluates all of them before it stores the first: the loads
+// are in flight together, and `out` may be exactly one of the buffers that `value` reads. value takes a Span of any
+// width and returns its Pack.
 template <unsigned threads, unsigned per_thread, unsigned width, class T, class Value>
 ZINC_DEVICE void map_spans(uint32_t tile, T* out, uint32_t n, Value value) {
   static_assert(sizeof(T) == 4, "the width is that of four-byte elements");

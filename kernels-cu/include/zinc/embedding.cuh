@@ -1,6 +1,6 @@
-// Elements of a table row in the formats that token embeddings come in, each product and difference rounded to f32 on its
-// own, so that the values are those of a CPU dequantiser bit for bit. Every function gives the elements e .. e + width - 1
-// of the row, e a multiple of the width, which is 1 or 4: four elements never leave a group of one scale.
+// Elements of a table row in the formats that token embeddings come in, each product and difference rounded to f32 on
+// its own, so that the values are those of a CPU dequantiser bit for bit. Every function gives the elements e .. e +
+// width - 1 of the row, e a multiple of the width, which is 1 or 4: four elements never leave a group of one scale.
 #pragma once
 #include "zinc/half.cuh"
 #include "zinc/span.cuh"
@@ -28,7 +28,8 @@ ZINC_DEVICE Pack<float, width> embedding_f32(const uint8_t* row, uint32_t e) {
 
 template <unsigned width>
 ZINC_DEVICE Pack<float, width> embedding_f16(const uint8_t* row, uint32_t e) {
-  return each([](uint16_t bits) { return half_to_float(bits); }, Span<width>{e}.of(reinterpret_cast<const uint16_t*>(row)));
+  return each([](uint16_t bits) { return half_to_float(bits); },
+              Span<width>{e}.of(reinterpret_cast<const uint16_t*>(row)));
 }
 
 template <unsigned width>

@@ -32,7 +32,8 @@ ZINC_DEVICE void gated_norm_head(const float* delta_out, const float* z, const f
         return GateAndWeight<at.width>{at.of(z + row), from.of(weights)};
       },
       [=](auto at, const auto& o, const auto& with, float r) {
-        at.to(out + row, each([=](float v, float w, float g) { return (v * r) * w * silu(g); }, o, with.weight, with.gate));
+        at.to(out + row,
+              each([=](float v, float w, float g) { return (v * r) * w * silu(g); }, o, with.weight, with.gate));
       });
 }
 

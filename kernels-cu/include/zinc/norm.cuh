@@ -1,4 +1,5 @@
-// Root-mean-square normalisation of rows: the factor, and the skeleton of kernels whose threads hold a row in registers.
+// Root-mean-square normalisation of rows: the factor, and the skeleton of kernels whose threads hold a row in
+// registers.
 #pragma once
 #include "zinc/span.cuh"
 #include "zinc/warp.cuh"
@@ -40,9 +41,10 @@ ZINC_DEVICE float row_inverse_rms(uint32_t n, float eps, Load load) {
 }
 
 // One row in spans of one width, of which n is a multiple. The threads of the row own its spans in turn. A thread holds
-// its first `held` elements in registers: load(at) gives their values, keep(at, v) may store them when all of a thread's
-// loads are done, aux(at) fetches what else store needs, and store(at, v, aux, r) comes after the reduction, when every
-// thread of the row has loaded. For the rest of a longer row reload(at) must give what load gave before keep.
+// its first `held` elements in registers: load(at) gives their values, keep(at, v) may store them when all of a
+// thread's loads are done, aux(at) fetches what else store needs, and store(at, v, aux, r) comes after the reduction,
+// when every thread of the row has loaded. For the rest of a longer row reload(at) must give what load gave before
+// keep.
 template <unsigned held, unsigned width, class Load, class Keep, class Reload, class Aux, class Store>
 ZINC_DEVICE void norm_spans(uint32_t n, float eps, Load load, Keep keep, Reload reload, Aux aux, Store store) {
   ZINC_SHARED(float[max_block_warps], partial);

@@ -60,8 +60,9 @@ struct RotaryAngles {
 
 // Rotates heads of `stride` elements, one row of x and y each, by the angles of one token: the pairs (i, i + rope_dim /
 // 2) of a head are turned, its elements from rope_dim on are passed unchanged. A thread owns the spans threadIdx.x,
-// threadIdx.x + blockDim.x, ... of the pairs and then of the rest, in every head first, first + step, ... below heads: it
-// finds the sine and cosine of its pairs once. It has the loads of `ahead` heads in flight together. It loads both halves of a span before it stores either, so that y may be x.
+// threadIdx.x + blockDim.x, ... of the pairs and then of the rest, in every head first, first + step, ... below heads:
+// it finds the sine and cosine of its pairs once. It has the loads of `ahead` heads in flight together. It loads both
+// halves of a span before it stores either, so that y may be x.
 template <unsigned width, unsigned ahead>
 ZINC_DEVICE void rotate_spans(const float* x, float* y, uint32_t stride, const RotaryAngles& angles, uint32_t first,
                               uint32_t step, uint32_t heads) {

@@ -24,9 +24,9 @@ struct Routes {
   }
 };
 
-// Visits the routes first .. last - 1 in ascending order, a warp's width at a time: visit(r, expert) in every lane, with
-// expert n_experts behind the end and for dropped routes. The ids of several visits are fetched together, and tokens and
-// slots are counted on instead of divided for.
+// Visits the routes first .. last - 1 in ascending order, a warp's width at a time: visit(r, expert) in every lane,
+// with expert n_experts behind the end and for dropped routes. The ids of several visits are fetched together, and
+// tokens and slots are counted on instead of divided for.
 template <class Visit>
 ZINC_DEVICE void scan_routes(const Routes& routes, uint64_t first, uint64_t last, Visit visit) {
   constexpr unsigned ahead = 4;

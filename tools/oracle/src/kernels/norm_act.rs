@@ -216,6 +216,10 @@ fn rms_norm_mul_cases(cases: &mut Cases) {
         (3, 2048),
         (1, 4100),
         (1, 6656),
+        (9, 256),
+        (17, 4),
+        (2, 8196),
+        (1, 16_388),
     ] {
         cases.add(format!("{rows} rows of {n}"), |d| {
             rms_norm_mul_fill(d, rows, n, 1e-6, normal);
@@ -287,7 +291,7 @@ fn rms_norm_add_fill(d: &mut Draft, tokens: u32, n: u32, eps: f32, fills: [Fill;
 }
 
 /// Rows and lengths that no vector or block width divides.
-pub(super) const RAGGED: [(u32, u32); 16] = [
+pub(super) const RAGGED: [(u32, u32); 20] = [
     (1, 1),
     (0, 4),
     (2, 2),
@@ -304,6 +308,10 @@ pub(super) const RAGGED: [(u32, u32); 16] = [
     (1, 2048),
     (1, 2816),
     (2, 4099),
+    (3, 260),
+    (2, 4100),
+    (1, 8193),
+    (2, 8196),
 ];
 
 fn rms_norm_add_cases(cases: &mut Cases) {
@@ -614,6 +622,9 @@ fn norm_rope_cases(cases: &mut Cases) {
         (16, 256, 64),
         (2, 256, 256),
         (1, 512, 512),
+        (1, 520, 256),
+        (2, 1100, 36),
+        (1, 1090, 1090),
     ] {
         for (path, base) in [("table", 0.0), ("base", 1e6)] {
             add(

@@ -480,6 +480,7 @@ fn residual_rms_norm_quant_q8_1_cases(cases: &mut Cases) {
             (1, 2816),
             (1, 5376),
             (33, 256),
+            (2, 8448),
         ] {
             cases.add(format!("{tokens} tokens of {n}, {kind} norm_out"), |d| {
                 residual_rms_norm_quant_q8_1_fill(d, tokens, n, write_norm, SUM);

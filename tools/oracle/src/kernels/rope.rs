@@ -335,6 +335,32 @@ fn rope_batched_cases(cases: &mut Cases) {
             });
         }
     }
+    for (heads, stride, rope) in [
+        (1, 8, 8),
+        (5, 12, 8),
+        (33, 16, 8),
+        (9, 256, 64),
+        (3, 2056, 1040),
+    ] {
+        for (path, base) in PATHS {
+            cases.add(
+                format!("{path}: wide, {heads} heads of {stride}, {rope} rotated"),
+                |d| {
+                    rope_fill(
+                        d,
+                        Shape {
+                            heads,
+                            stride,
+                            rope,
+                            base,
+                            position: 77,
+                            ..tokens(2)
+                        },
+                    );
+                },
+            );
+        }
+    }
     for (label, heads, stride, rope, base) in [
         ("Qwen3.6, queries", 16, 256, 64, 0.0),
         ("Qwen3.6, keys", 2, 256, 64, 0.0),

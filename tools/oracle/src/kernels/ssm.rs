@@ -1149,6 +1149,9 @@ fn gated_norm_cases(cases: &mut Cases) {
         (2, 100, 128),
         (2, 257, 257),
         (1, 1000, 7),
+        (9, 64, 16),
+        (2, 132, 6),
+        (1, 1028, 1028),
     ] {
         let shape = Gated {
             heads,
@@ -1207,6 +1210,8 @@ fn gated_norm_batch_tok_cases(cases: &mut Cases) {
         (2, 2, 257, 257, 0),
         (65, 1, 4, 4, 1),
         (2, 1, 1000, 7, 0),
+        (3, 2, 132, 132, 2),
+        (2, 1, 1028, 4, 0),
     ] {
         let shape = Gated {
             heads,

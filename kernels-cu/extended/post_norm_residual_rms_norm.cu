@@ -6,7 +6,7 @@
 //@ grid = ["n_tokens"]
 //@ overlap = true
 //@ [arch.120]
-//@ tile = { held = 4 }
+//@ tile = { max_warps = 16 }
 #include "zinc/post_norm_residual_rms_norm.h"
 
 #include "zinc/norm.cuh"

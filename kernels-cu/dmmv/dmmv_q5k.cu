@@ -1,20 +1,27 @@
 // y = W x or y += W x for a q5_K matrix and one f32 vector, or Y = W X for a batch of acc_mode >= 2 vectors.
-// Grid: x, persistent blocks that walk over groups of warps * rows rows; each warp has `rows` of them, each lane every
-// 32nd unit of 32 columns. The block stages x in shared memory, `columns` columns at a time, or once if k is no larger.
-// A batch is worked off `vectors` at a time, with stretches of batch_columns.
-//@ tile = { warps = 8, rows = 2, columns = 4096, vectors = 4, batch_columns = 1024, blocks = 3 }
+// Grid: x, persistent blocks that walk over tiles of 16 rows; see dmmv_tiles.cuh. A tile has `split` warps of a block,
+// or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256 columns at most;
+// longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns. So does a batch,
+// `vectors` at a time, with stretches of batch_columns.
+//@ tile = { warps = 16, split = 4, stages = 1, blocks = 1, steps = 72, head = 18432, rows = 2, columns = 2048, vectors = 4, batch_columns = 1024 }
 //@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, warps * rows), blocks * sm_count)"]
+//@ grid = ["min(ceil_div(m, 16), blocks * sm_count)"]
+//@ shared = "head + min(ceil_div(k, 256), steps) * 1120"
+//@ [arch.75]
+//@ tile = { steps = 0 }
+//@ [arch.80]
+//@ tile = { steps = 72 }
 #include "zinc/dmmv_q5k.h"
 
-#include "zinc/dmmv.cuh"
-#include "zinc/quant/q5_k.cuh"
+#include "zinc/dmmv_tiles.cuh"
+#include "zinc/quant/q5_k_tiles.cuh"
 
 namespace tile = dmmv_q5k_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q5k(const uint8_t* weights, const uint8_t* x, uint8_t* y, dmmv_q5k_push p) {
-  using Shape = zinc::RowShape<tile::warps, tile::rows>;
+  using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head>;
   using BatchShape = zinc::RowShape<tile::warps, tile::rows, tile::vectors>;
-  zinc::dmmv_or_batch<zinc::Q5K, Shape, tile::columns, BatchShape, tile::batch_columns>(weights, x, y, p);
+  zinc::dmmv_tiles_or_batch<zinc::Q5KTiles, Shape, tile::rows, tile::columns, BatchShape, tile::batch_columns>(weights,
+                                                                                                               x, y, p);
 }

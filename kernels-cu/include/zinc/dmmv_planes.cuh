@@ -20,8 +20,8 @@ constexpr unsigned step_sets = 4;
 constexpr unsigned set_columns = step_columns / step_sets;
 
 // Where the activations of `Tiles` (see dmmv_tiles.cuh) lie in shared memory:
-//   zeros    of the size of a step's planes, for lanes whose half is not multiplied
-//   planes   [step][set][half][plane][lane of the half] 16 bytes, in the order in which lanes hold weights
+//   zeros    for lanes whose half is not multiplied
+//   planes   [step][set][half][plane, permuted][lane of the half] 16 bytes, in the order in which lanes hold weights
 //   scales   [step][lane of the quad][set][scale of the set] f32: lanes 0 and 2 hold sums of planes 0 and 1, lanes 1
 //            and 3 of planes 2 and 3, so theirs is 2^16 times larger
 //   sums     [step][group] f32: of the activations, for formats with a minimum
@@ -31,11 +31,17 @@ struct PlaneLayout {
   static constexpr unsigned groups = step_columns / group_columns;
   static constexpr unsigned set_scales = 32 / group_columns;
   static constexpr unsigned plane_bytes = step_columns * planes;
-  static constexpr unsigned zero_bytes = plane_bytes;
+  static constexpr unsigned zero_bytes = 128;
   static constexpr unsigned scale_bytes = 4 * step_sets * set_scales * 4;
   static constexpr unsigned sum_bytes = Tiles::has_minimum ? groups * 4 : 0;
   static constexpr unsigned step_bytes = plane_bytes + scale_bytes + sum_bytes;
   static_assert(group_columns == 32 || group_columns == 16);
+
+  // Where a step's planes of a set and half lie. The order of the planes differs between the four sets and halves that
+  // neighbouring columns belong to, so that those who write them meet different banks.
+  static ZINC_DEVICE unsigned plane_at(unsigned set, unsigned half, unsigned plane) {
+    return set * 256 + half * 128 + ((plane ^ set ^ (2 * half)) % planes) * 32;
+  }
 };
 
 // The planes of one vector: `steps` steps from `memory` on.
@@ -53,58 +59,76 @@ struct Planes {
   // thread saw a value that planes cannot represent: no finite number, or one so large or small that a scale is not.
   template <unsigned threads, class Source>
   ZINC_DEVICE bool fill(const Source& source, unsigned v, uint32_t columns) const {
-    constexpr unsigned group_lanes = Layout::group_columns / 4;
-    constexpr uint32_t smallest = (127u - 90) << 23;  // 2^-90
-    constexpr uint32_t largest = (127u + 96) << 23;   // 2^96
     bool unfit = false;
     // Steps are whole warps' work, so the shuffles have all their lanes.
-    for (uint32_t four = threadIdx.x; four < steps * (step_columns / 4); four += threads) {
-      const uint32_t c = 4 * four;
-      const float4 x = c < columns ? source.four(v, c) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-      // Bit patterns of magnitudes are in the order of the magnitudes, with NaN above infinity.
-      constexpr uint32_t magnitude = 0x7FFFFFFFu;
-      uint32_t top = max(max(__float_as_uint(x.x) & magnitude, __float_as_uint(x.y) & magnitude),
-                         max(__float_as_uint(x.z) & magnitude, __float_as_uint(x.w) & magnitude));
+    const uint32_t fours = steps * (step_columns / 4);
+    constexpr unsigned together = 2;  // loads that are on their way at a time
+    for (uint32_t first = threadIdx.x; first < fours; first += together * threads) {
+      float4 values[together];
 #pragma unroll
-      for (unsigned offset = group_lanes / 2; offset > 0; offset /= 2) {
-        top = max(top, static_cast<uint32_t>(__shfl_xor_sync(full_warp, top, offset)));
+      for (unsigned i = 0; i < together; ++i) {
+        const uint32_t c = 4 * (first + i * threads);
+        values[i] = c < columns ? source.four(v, c) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
       }
-      unfit = unfit || (top != 0 && top < smallest) || top >= largest;
-      const uint32_t exponent = min(max(top, smallest), largest) >> 23;  // of the power of two at or below the largest
-      const float to_integer = __uint_as_float((127u + 29 + 127 - exponent) << 23);
-      const uint32_t digits[4] = {balanced(x.x * to_integer), balanced(x.y * to_integer), balanced(x.z * to_integer),
-                                  balanced(x.w * to_integer)};
-      // Bytes of four columns to words of four planes.
-      const uint32_t low01 = __byte_perm(digits[0], digits[1], 0x5140u);
-      const uint32_t low23 = __byte_perm(digits[2], digits[3], 0x5140u);
-      const uint32_t high01 = __byte_perm(digits[0], digits[1], 0x7362u);
-      const uint32_t high23 = __byte_perm(digits[2], digits[3], 0x7362u);
-      const uint32_t words[planes] = {__byte_perm(low01, low23, 0x5410u), __byte_perm(low01, low23, 0x7632u),
-                                      __byte_perm(high01, high23, 0x5410u), __byte_perm(high01, high23, 0x7632u)};
-      const uint32_t step = c / step_columns;
-      const unsigned at = Tiles::position(c % step_columns);
-      const unsigned set = at / set_columns;
-      const unsigned lane = at / 16 % 4;
-      uint8_t* const to = memory + step * Layout::plane_bytes + set * 256 + lane / 2 * 128 + lane % 2 * 16 + at % 16;
 #pragma unroll
-      for (unsigned p = 0; p < planes; ++p) *reinterpret_cast<uint32_t*>(to + 32 * p) = words[p];
-      if (c % Layout::group_columns == 0) {
-        const float scale = __uint_as_float((exponent - 29) << 23) * Tiles::set_scale(set);
-        const unsigned which = set * Layout::set_scales + at % 16 / 8 % Layout::set_scales;
-        float* const pair = reinterpret_cast<float*>(scales() + step * Layout::scale_bytes) +
-                            lane / 2 * 2 * (step_sets * Layout::set_scales) + which;
-        pair[0] = scale;
-        pair[step_sets * Layout::set_scales] = scale * 65536.0f;
-      }
-      if constexpr (Tiles::has_minimum) {
-        const float sum = warp_sum<group_lanes>((x.x + x.y) + (x.z + x.w));
-        if (c % Layout::group_columns == 0) reinterpret_cast<float*>(sums())[c / Layout::group_columns] = sum;
+      for (unsigned i = 0; i < together; ++i) {
+        const uint32_t four = first + i * threads;
+        if (four < fours) unfit = put(values[i], 4 * four) || unfit;
       }
     }
     return unfit;
   }
 
  private:
+  // Stores the columns c .. c + 3; all lanes of the warp have neighbouring ones.
+  ZINC_DEVICE bool put(const float4& x, uint32_t c) const {
+    constexpr unsigned group_lanes = Layout::group_columns / 4;
+    constexpr uint32_t smallest = (127u - 90) << 23;  // 2^-90
+    constexpr uint32_t largest = (127u + 96) << 23;   // 2^96
+    // Bit patterns of magnitudes are in the order of the magnitudes, with NaN above infinity.
+    constexpr uint32_t magnitude = 0x7FFFFFFFu;
+    uint32_t top = max(max(__float_as_uint(x.x) & magnitude, __float_as_uint(x.y) & magnitude),
+                       max(__float_as_uint(x.z) & magnitude, __float_as_uint(x.w) & magnitude));
+#pragma unroll
+    for (unsigned offset = group_lanes / 2; offset > 0; offset /= 2) {
+      top = max(top, static_cast<uint32_t>(__shfl_xor_sync(full_warp, top, offset)));
+    }
+    const bool unfit = (top != 0 && top < smallest) || top >= largest;
+    const uint32_t exponent = min(max(top, smallest), largest) >> 23;  // of the power of two at or below the largest
+    const float to_integer = __uint_as_float((127u + 29 + 127 - exponent) << 23);
+    const uint32_t digits[4] = {balanced(x.x * to_integer), balanced(x.y * to_integer), balanced(x.z * to_integer),
+                                balanced(x.w * to_integer)};
+    // Bytes of four columns to words of four planes.
+    const uint32_t low01 = __byte_perm(digits[0], digits[1], 0x5140u);
+    const uint32_t low23 = __byte_perm(digits[2], digits[3], 0x5140u);
+    const uint32_t high01 = __byte_perm(digits[0], digits[1], 0x7362u);
+    const uint32_t high23 = __byte_perm(digits[2], digits[3], 0x7362u);
+    const uint32_t words[planes] = {__byte_perm(low01, low23, 0x5410u), __byte_perm(low01, low23, 0x7632u),
+                                    __byte_perm(high01, high23, 0x5410u), __byte_perm(high01, high23, 0x7632u)};
+    const uint32_t step = c / step_columns;
+    const unsigned at = Tiles::position(c % step_columns);
+    const unsigned set = at / set_columns;
+    const unsigned lane = at / 16 % 4;
+    uint8_t* const to = memory + step * Layout::plane_bytes + lane % 2 * 16 + at % 16;
+#pragma unroll
+    for (unsigned p = 0; p < planes; ++p) {
+      *reinterpret_cast<uint32_t*>(to + Layout::plane_at(set, lane / 2, p)) = words[p];
+    }
+    if (c % Layout::group_columns == 0) {
+      const float scale = __uint_as_float((exponent - 29) << 23) * Tiles::set_scale(set);
+      const unsigned which = set * Layout::set_scales + at % 16 / 8 % Layout::set_scales;
+      float* const pair = reinterpret_cast<float*>(scales() + step * Layout::scale_bytes) +
+                          lane / 2 * 2 * (step_sets * Layout::set_scales) + which;
+      pair[0] = scale;
+      pair[step_sets * Layout::set_scales] = scale * 65536.0f;
+    }
+    if constexpr (Tiles::has_minimum) {
+      const float sum = warp_sum<group_lanes>((x.x + x.y) + (x.z + x.w));
+      if (c % Layout::group_columns == 0) reinterpret_cast<float*>(sums())[c / Layout::group_columns] = sum;
+    }
+    return unfit;
+  }
+
   // The four digits of the integer nearest to `value`, d0 in the lowest byte. Adding 128 to each digit makes them
   // bytes without borrows between them; flipping their top bits takes the 128 off again.
   static ZINC_DEVICE uint32_t balanced(float value) {

@@ -10,20 +10,28 @@
 // A format is a struct `Tiles` with
 //   Format, Row                    the block format for other paths; int8_t or uint8_t, how weight bytes are read
 //   scale_columns, has_minimum     32, or 16 without minimum
-//   step_bytes, alignment          of a row's 256 columns; alignment of rows
+//   step_bytes, alignment          of a row's 256 columns; alignment of the matrix and of all row sizes
+//   pitch                          between rows in shared memory, where lanes take weights from a copy there, which
+//   needs no
+//                                  alignment; 0 where they load them
 //   position(column)               set * 64 + lane of the quad * 16 + byte of a column of a step; neighbouring fours of
 //                                  columns stay together
 //   set_scale(set)                 a power of two that the bytes of a set are to be multiplied with
 //   Fragment                       what a lane holds of a row's step: load(first byte of the step, lane of the quad),
-//                                  word(set, i), which is four weights as bytes
+//   or
+//                                  with a pitch Fragment(StagedRow, Lane); word(set, i, Lane), which is four weights as
+//                                  bytes
 //   Lane                           (lane of the quad): what Factors needs to know of it
+//   has_outer                      whether Factors has a factor of all scales
 //   Factors                        (fragment, Lane): scale[scale of a set, all sets], outer, and with minimums
-//                                  minimum[2] of the groups 2 lane and 2 lane + 1, outer_minimum
+//   minimum[2]
+//                                  of the groups 2 lane and 2 lane + 1, outer_minimum
 #pragma once
 
 #include "zinc/dmmv.cuh"
 #include "zinc/dmmv_planes.cuh"
 #include "zinc/mma.cuh"
+#include "zinc/quant/staged_row.cuh"
 #include "zinc/shared_address.cuh"
 
 namespace zinc {
@@ -31,31 +39,53 @@ namespace zinc {
 // True where the products are compiled in: compute capability 8.0 and later, and the emulator.
 constexpr bool has_tiles = ZINC_ARCH == 0 || ZINC_ARCH >= 80;
 
-// A block has `warps` warps, each of which has the weights of `stages` steps on their way; at most `steps` steps of
-// `vectors` vectors are in shared memory, of which `head` bytes exist whatever their number.
-template <unsigned warps_, unsigned stages_, unsigned steps_, unsigned head_, unsigned vectors_ = 1>
+template <bool condition, class A, class B>
+struct select {
+  using type = A;
+};
+template <class A, class B>
+struct select<false, A, B> {
+  using type = B;
+};
+
+// A block has `warps` warps, at least `split` of them on a tile, each of which has the weights of `stages` steps on
+// their way; at most `steps` steps, over all `vectors` vectors, are in shared memory, of which `head` bytes exist
+// whatever their number.
+template <unsigned warps_, unsigned split_, unsigned stages_, unsigned steps_, unsigned head_, unsigned vectors_ = 1>
 struct TileShape {
   static constexpr unsigned warps = warps_;
   static constexpr unsigned threads = warps * warp_size;
+  static constexpr unsigned split = split_;
   static constexpr unsigned stages = stages_;
   static constexpr unsigned steps = steps_;
   static constexpr unsigned head = head_;
   static constexpr unsigned vectors = vectors_;
+  template <unsigned count>
+  using With = TileShape<warps, split, stages, steps, head, count>;
   static_assert((warps & (warps - 1)) == 0, "the warps are split evenly");
 };
 
 constexpr unsigned mma_rows = 16;
 
-// The block's shared memory: zeros, partial sums of the warps that share a tile, in two turns, then planes.
+// The bytes of a step of a tile in shared memory, for formats that go through it.
+template <class Tiles>
+constexpr unsigned stage_bytes = mma_rows * Tiles::pitch;
+
+// The block's shared memory: zeros, partial sums of the warps that share a tile, in two turns, what the warps stage,
+// then planes.
 template <class Tiles, class Shape>
 struct TileMemory {
   static constexpr unsigned partial_floats = mma_rows * Shape::vectors;
   static constexpr unsigned partial_at = PlaneLayout<Tiles>::zero_bytes;
-  static constexpr unsigned planes_at = partial_at + 2 * Shape::warps * partial_floats * 4;
+  static constexpr unsigned stages_at = partial_at + 2 * Shape::warps * partial_floats * 4;
+  static constexpr unsigned warp_stages = stage_bytes<Tiles> * Shape::stages;
+  static constexpr unsigned planes_at = stages_at + Shape::warps * warp_stages;
   static_assert(planes_at <= Shape::head, "the launch block reserves what does not depend on the columns");
+  static_assert(planes_at % 128 == 0, "planes begin in the first bank");
 
   uint8_t* memory;
 
+  ZINC_DEVICE uint8_t* warp_stage() const { return memory + stages_at + warp_id() * warp_stages; }
   ZINC_DEVICE float* partial(unsigned turn, unsigned warp) const {
     return reinterpret_cast<float*>(memory + partial_at) + (turn * Shape::warps + warp) * partial_floats;
   }
@@ -82,10 +112,11 @@ template <class Tiles, class Shape>
 struct TileLane {
   using Layout = PlaneLayout<Tiles>;
 
-  SharedAddress planes;  // of vector 0, or zeros
-  SharedAddress scales;  // of vector 0
+  SharedAddress own_planes;  // of vector 0, or zeros
+  SharedAddress scales;      // of vector 0
   SharedAddress sums;
   uint32_t plane_stride;  // between steps, 0 for zeros
+  uint32_t set_at[step_sets];
   uint32_t plane_vector;  // between vectors, 0 for zeros
   uint32_t vector_stride;
   typename Tiles::Lane lane;
@@ -96,65 +127,73 @@ struct TileLane {
   static constexpr float magic = 12582912.0f;
 
   ZINC_DEVICE TileLane(const TileMemory<Tiles, Shape>& memory, uint32_t steps)
-      : planes(own(memory, steps)),
+      : own_planes(own(memory, steps)),
         scales(memory.vector(0, steps).scales() + quad_lane() * (step_sets * Layout::set_scales * 4)),
         sums(memory.vector(0, steps).sums() + quad_lane() * 8),
         vector_stride(steps * Layout::step_bytes),
         lane(quad_lane()) {
     plane_stride = held(mine() ? Layout::plane_bytes : 0);
+#pragma unroll
+    for (unsigned set = 0; set < step_sets; ++set) {
+      // Zeros are read from other banks than the planes that lanes of the same eight read.
+      const unsigned at = Layout::plane_at(set, token() / planes_per_half, token() % planes_per_half);
+      set_at[set] = held(mine() ? at : at % 128 < 64 ? 64 : 0);
+    }
     plane_vector = mine() ? vector_stride : 0;
 #pragma unroll
     for (unsigned i = 0; i < 4; ++i) start[i] = static_cast<int32_t>(held(magic_bits));
   }
 
   // Adds this lane's share of the products of its two rows with a step of all vectors.
-  ZINC_DEVICE void add(float (&sum)[2][Shape::vectors], const typename Tiles::Fragment (&row)[2], uint32_t step) const {
-    const typename Tiles::Factors factors[2] = {{row[0], lane}, {row[1], lane}};
-    float dot[2][Shape::vectors] = {};
-    const SharedAddress step_planes = planes + step * plane_stride;
-    const SharedAddress step_scales = scales + step * Layout::scale_bytes;
-    // The scales of this lane's activations, four at a time.
-    float scale[Shape::vectors][4];
+  ZINC_DEVICE void add(float (&sum)[2][Shape::vectors], const typename Tiles::Fragment& row0,
+                       const typename Tiles::Fragment& row1, uint32_t step) const {
+    const typename Tiles::Factors factors[2] = {{row0, lane}, {row1, lane}};
+    uint32_t a[step_sets][2][4];
 #pragma unroll
     for (unsigned set = 0; set < step_sets; ++set) {
-      if (set * Layout::set_scales % 4 == 0) {
-#pragma unroll
-        for (unsigned v = 0; v < Shape::vectors; ++v) {
-          const uint4 four = (step_scales + (v * vector_stride + set * Layout::set_scales * 4)).load4();
-          scale[v][0] = __uint_as_float(four.x);
-          scale[v][1] = __uint_as_float(four.y);
-          scale[v][2] = __uint_as_float(four.z);
-          scale[v][3] = __uint_as_float(four.w);
-        }
-      }
-      uint32_t a[2][4];
 #pragma unroll
       for (unsigned i = 0; i < 4; ++i) {
-        a[i / 2][i % 2 * 2] = row[0].word(set, i);
-        a[i / 2][i % 2 * 2 + 1] = row[1].word(set, i);
-      }
-#pragma unroll
-      for (unsigned v = 0; v < Shape::vectors; ++v) {
-        const uint4 b4 = (step_planes + (v * plane_vector + set * 256)).load4();
-        const uint32_t b[2][2] = {{b4.x, b4.y}, {b4.z, b4.w}};
-        if constexpr (Layout::set_scales == 1) {
-          int32_t c[4];
-          mma_int8<32, typename Tiles::Row>(c, a[0], b[0], start);
-          mma_int8<32, typename Tiles::Row>(c, a[1], b[1]);
-          add_sums(dot, v, c, scale[v][set], factors, set);
-        } else {
-#pragma unroll
-          for (unsigned i = 0; i < 2; ++i) {
-            int32_t c[4];
-            mma_int8<32, typename Tiles::Row>(c, a[i], b[i], start);
-            add_sums(dot, v, c, scale[v][(2 * set + i) % 4], factors, 2 * set + i);
-          }
-        }
+        a[set][i / 2][i % 2 * 2] = row0.word(set, i, lane);
+        a[set][i / 2][i % 2 * 2 + 1] = row1.word(set, i, lane);
       }
     }
-    if constexpr (Tiles::has_minimum) {
+    const SharedAddress step_planes = own_planes + step * plane_stride;
+    const SharedAddress step_scales = scales + step * Layout::scale_bytes;
 #pragma unroll
-      for (unsigned v = 0; v < Shape::vectors; ++v) {
+    for (unsigned v = 0; v < Shape::vectors; ++v) {
+      float dot[2] = {};
+      float scale[4];  // of this lane's activations, four at a time
+#pragma unroll
+      for (unsigned set = 0; set < step_sets; ++set) {
+        if (set * Layout::set_scales % 4 == 0) {
+          const uint4 four = (step_scales + (v * vector_stride + set * Layout::set_scales * 4)).load4();
+          scale[0] = __uint_as_float(four.x);
+          scale[1] = __uint_as_float(four.y);
+          scale[2] = __uint_as_float(four.z);
+          scale[3] = __uint_as_float(four.w);
+        }
+        const uint4 b4 = (step_planes + (v * plane_vector + set_at[set])).load4();
+        const uint32_t b[2][2] = {{b4.x, b4.y}, {b4.z, b4.w}};
+        int32_t c[4];
+        mma_int8<32, typename Tiles::Row>(c, a[set][0], b[0], start);
+        if constexpr (Layout::set_scales == 1) {
+          mma_int8<32, typename Tiles::Row>(c, a[set][1], b[1]);
+          add_sums(dot, c, scale[set], factors, set);
+        } else {
+          add_sums(dot, c, scale[2 * set % 4], factors, 2 * set);
+          mma_int8<32, typename Tiles::Row>(c, a[set][1], b[1], start);
+          add_sums(dot, c, scale[2 * set % 4 + 1], factors, 2 * set + 1);
+        }
+      }
+#pragma unroll
+      for (unsigned r = 0; r < 2; ++r) {
+        if constexpr (Tiles::has_outer) {
+          sum[r][v] = fmaf(factors[r].outer, dot[r], sum[r][v]);
+        } else {
+          sum[r][v] += dot[r];
+        }
+      }
+      if constexpr (Tiles::has_minimum) {
         const uint2 x = (sums + (step * Layout::sum_bytes + v * vector_stride)).load2();
 #pragma unroll
         for (unsigned r = 0; r < 2; ++r) {
@@ -162,13 +201,6 @@ struct TileLane {
               fmaf(factors[r].minimum[1], __uint_as_float(x.y), factors[r].minimum[0] * __uint_as_float(x.x));
           sum[r][v] = fmaf(-factors[r].outer_minimum, minimums, sum[r][v]);
         }
-      }
-    }
-#pragma unroll
-    for (unsigned r = 0; r < 2; ++r) {
-#pragma unroll
-      for (unsigned v = 0; v < Shape::vectors; ++v) {
-        sum[r][v] = fmaf(factors[r].outer, dot[r][v], sum[r][v]);
       }
     }
   }
@@ -181,82 +213,253 @@ struct TileLane {
   // Whether the planes of this lane's token belong to its half of the quads.
   static ZINC_DEVICE bool mine() { return token() / planes_per_half == quad_lane() / 2; }
   static ZINC_DEVICE const uint8_t* own(const TileMemory<Tiles, Shape>& memory, uint32_t steps) {
-    // Zeros in other banks than the planes that lanes of the same eight read.
-    return mine() ? memory.vector(0, steps).memory + token() / planes_per_half * 128 + token() % planes_per_half * 32 +
-                        quad_lane() % 2 * 16
-                  : memory.memory + (token() % 4 < 2 ? 64 : 0);
+    return mine() ? memory.vector(0, steps).memory + quad_lane() % 2 * 16 : memory.memory;
   }
 
-  static ZINC_DEVICE void add_sums(float (&dot)[2][Shape::vectors], unsigned v, const int32_t (&c)[4], float x_scale,
+  static ZINC_DEVICE void add_sums(float (&dot)[2], const int32_t (&c)[4], float x_scale,
                                    const typename Tiles::Factors (&factors)[2], unsigned which) {
 #pragma unroll
     for (unsigned r = 0; r < 2; ++r) {
       const float low = __int_as_float(c[2 * r]) - magic;
       const float high = __int_as_float(c[2 * r + 1]) - magic;
-      dot[r][v] = fmaf(fmaf(high, 256.0f, low), x_scale * factors[r].scale[which], dot[r][v]);
+      dot[r] = fmaf(fmaf(high, 256.0f, low), x_scale * factors[r].scale[which], dot[r]);
+    }
+  }
+};
+
+// The tiles and steps of a warp. A tile has 16 rows of one matrix, or 8 each of two.
+template <class Tiles, class Shape, unsigned matrices>
+struct TileWork {
+  static_assert(matrices == 1 || matrices == 2);
+  static constexpr unsigned tile_rows = mma_rows / matrices;
+  // Blocks with many tiles have this many warps on each: all have work until near the end.
+  static constexpr unsigned least_split = Shape::split;
+
+  uint32_t m;
+  uint32_t tiles;
+  uint32_t steps;
+  uint64_t row_size;
+  unsigned split;  // warps that share a tile, each with every split-th step
+  unsigned slot;   // which of the tiles that the block works on at a time
+  unsigned part;   // which of the warps of the tile
+  uint32_t first;  // tile
+  uint32_t tile_stride;
+
+  ZINC_DEVICE TileWork(uint32_t m, uint32_t k, uint32_t block, uint32_t blocks)
+      : m(m), tiles(m / tile_rows + (m % tile_rows != 0)), steps((k + step_columns - 1) / step_columns) {
+    row_size = row_bytes<typename Tiles::Format>(k);
+    // As many as leave each block a warp for all its tiles at once.
+    split = 1;
+#pragma unroll
+    for (unsigned more = 2; more <= Shape::warps; more *= 2) {
+      const bool idle = tiles <= uint64_t{blocks} * (Shape::warps / more);
+      if ((more <= least_split || idle) && more <= steps) split = more;
+    }
+    const unsigned slots = Shape::warps / split;
+    slot = warp_id() / split;
+    part = warp_id() % split;
+    first = slot * blocks + block;
+    tile_stride = blocks * slots;
+  }
+
+  // Goes on to the warp's next step.
+  ZINC_DEVICE bool advance(uint32_t& tile, uint32_t& step) const {
+    step += split;
+    if (step < steps) return false;
+    step = part;
+    tile += tile_stride;
+    return true;
+  }
+};
+
+// Weights that lanes load into registers, `stages` steps ahead.
+template <class Tiles, class Shape, unsigned matrices>
+class DirectFeed {
+  using Work = TileWork<Tiles, Shape, matrices>;
+  using Fragment = typename Tiles::Fragment;
+
+  const Work& work_;
+  const uint8_t* const (&matrix_)[matrices];
+  uint32_t tile_;  // the next one to load
+  uint32_t step_;
+  const uint8_t* row_[2];
+  Fragment weights_[Shape::stages][2];
+
+ public:
+  ZINC_DEVICE DirectFeed(const TileMemory<Tiles, Shape>&, const Work& work, const uint8_t* const (&matrix)[matrices])
+      : work_(work), matrix_(matrix), tile_(work.first), step_(work.part) {
+    find_rows();
+  }
+
+  ZINC_DEVICE void load_next(unsigned stage) {
+    if (tile_ >= work_.tiles) return;
+#pragma unroll
+    for (unsigned i = 0; i < 2; ++i) {
+      weights_[stage][i].load(row_[i], lane_id() % 4);
+      row_[i] += work_.split * Tiles::step_bytes;
+    }
+    if (work_.advance(tile_, step_)) find_rows();
+  }
+
+  ZINC_DEVICE void stop() const {}
+
+  template <class Lane, class Use>
+  ZINC_DEVICE void use(unsigned stage, uint32_t, uint32_t, const Lane&, Use use) const {
+    use(weights_[stage][0], weights_[stage][1]);
+  }
+
+ private:
+  ZINC_DEVICE void find_rows() {
+#pragma unroll
+    for (unsigned i = 0; i < 2; ++i) {
+      const uint64_t r = uint64_t{tile_} * Work::tile_rows + lane_id() / 4 + (matrices == 1 ? 8 * i : 0);
+      row_[i] = matrix_[i % matrices] + (r < work_.m ? r : work_.m - 1) * work_.row_size + step_ * Tiles::step_bytes;
+    }
+  }
+};
+
+// Weights that go through shared memory, because their blocks are not aligned for wide loads: a warp copies the aligned
+// 16-byte chunks around a step of its 16 rows. Half a warp copies a row.
+template <class Tiles, class Shape, unsigned matrices>
+class StagedFeed {
+  using Work = TileWork<Tiles, Shape, matrices>;
+  static constexpr unsigned chunk = 16;
+  static constexpr unsigned row_lanes = warp_size / 2;
+  // A row's step begins up to 16 - alignment bytes into its first chunk.
+  static constexpr unsigned chunks = (Tiles::step_bytes + (chunk - Tiles::alignment) + chunk - 1) / chunk;
+  static constexpr unsigned more_chunks = chunks > row_lanes ? chunks - row_lanes : 0;
+  static_assert(chunks * chunk <= Tiles::pitch && more_chunks <= 2);
+
+  const Work& work_;
+  const uint8_t* const (&matrix_)[matrices];
+  uint32_t tile_;  // the next one to copy
+  uint32_t step_;
+  SharedAddress stages_;
+
+ public:
+  ZINC_DEVICE StagedFeed(const TileMemory<Tiles, Shape>& memory, const Work& work,
+                         const uint8_t* const (&matrix)[matrices])
+      : work_(work), matrix_(matrix), tile_(work.first), step_(work.part), stages_(memory.warp_stage()) {}
+
+  ZINC_DEVICE void load_next(unsigned stage) {
+    __syncwarp();  // all lanes are done with what was there
+    if (tile_ < work_.tiles) {
+      // Chunks at the end of a row may reach into what follows it, which may be nothing.
+      if (step_ + 1 == work_.steps) {
+        copy<true>(stage);
+      } else {
+        copy<false>(stage);
+      }
+      work_.advance(tile_, step_);
+    }
+    commit_copies();  // a group per stage, empty or not
+  }
+
+  // Leaves the shared memory to others, after a barrier.
+  ZINC_DEVICE void stop() const { wait_for_copies<0>(); }
+
+  template <class Lane, class Use>
+  ZINC_DEVICE void use(unsigned stage, uint32_t tile, uint32_t step, const Lane& lane, Use use) const {
+    wait_for_copies<Shape::stages - 1>();
+    __syncwarp();
+    const unsigned group = lane_id() / 4;
+    const SharedAddress rows = stages_ + stage * stage_bytes<Tiles>;
+    const unsigned at0 = misalignment(0, tile, group, step);
+    const unsigned at1 = misalignment(matrices - 1, tile, matrices == 1 ? group + 8 : group, step);
+    const typename Tiles::Fragment row0(StagedRow(rows + group * Tiles::pitch, at0), lane);
+    const typename Tiles::Fragment row1(StagedRow(rows + (group + 8) * Tiles::pitch, at1), lane);
+    use(row0, row1);
+  }
+
+ private:
+  // How far the step of a row of the tile lies behind a chunk's boundary; rows past the end do not matter.
+  ZINC_DEVICE unsigned misalignment(unsigned i, uint32_t tile, unsigned row, uint32_t step) const {
+    const uint32_t r = tile * Work::tile_rows + row;
+    const uint32_t address = static_cast<uint32_t>(reinterpret_cast<uint64_t>(matrix_[i])) +
+                             r * static_cast<uint32_t>(work_.row_size) + step * Tiles::step_bytes;
+    return address % chunk;
+  }
+
+  template <bool last>
+  ZINC_DEVICE void copy(unsigned stage) const {
+    const SharedAddress to = stages_ + stage * stage_bytes<Tiles>;
+    const uint64_t first = uint64_t{tile_} * Work::tile_rows;
+    const unsigned rows = work_.m - first < Work::tile_rows ? static_cast<unsigned>(work_.m - first) : Work::tile_rows;
+    // What is left of the row.
+    const unsigned left = static_cast<unsigned>(work_.row_size) - step_ * Tiles::step_bytes;
+    {
+      const unsigned c = lane_id() % row_lanes;
+      const unsigned odd = lane_id() / row_lanes;
+      const uint8_t* from[matrices];
+#pragma unroll
+      for (unsigned i = 0; i < matrices; ++i) {
+        from[i] = matrix_[i] + (first + odd) * work_.row_size + step_ * Tiles::step_bytes + chunk * c;
+      }
+      const SharedAddress here = to + (odd * Tiles::pitch + chunk * c);
+#pragma unroll
+      for (unsigned i = 0; i < mma_rows; i += 2) {
+        const unsigned row = i % Work::tile_rows;
+        if (c < chunks && row + odd < rows) {
+          copy_chunk<last>(here + i * Tiles::pitch, from[i / Work::tile_rows] + row * work_.row_size, c, left);
+        }
+      }
+    }
+    if constexpr (more_chunks > 0) {
+      const unsigned c = row_lanes + lane_id() / mma_rows;
+      const unsigned i = lane_id() % mma_rows;
+      const unsigned row = i % Work::tile_rows;
+      const uint8_t* const matrix = i < Work::tile_rows ? matrix_[0] : matrix_[matrices - 1];
+      if (c < chunks && row < rows) {
+        copy_chunk<last>(to + (i * Tiles::pitch + chunk * c),
+                         matrix + (first + row) * work_.row_size + step_ * Tiles::step_bytes + chunk * c, c, left);
+      }
+    }
+  }
+
+  // The chunk of a row around `from`, the c-th of the step; what is not of the row becomes zero.
+  template <bool last>
+  static ZINC_DEVICE void copy_chunk(SharedAddress to, const uint8_t* from, unsigned c, unsigned left) {
+    const unsigned past = static_cast<unsigned>(reinterpret_cast<uint64_t>(from) % chunk);
+    if constexpr (last) {
+      const unsigned end = left + past;
+      const unsigned bytes = end > chunk * c ? min(end - chunk * c, chunk) : 0;
+      if (bytes == chunk) {
+        to.copy16(from - past);
+      } else {
+        // An address that is not read from, but could be.
+        to.copy16(bytes > 0 ? from - past : from - past - chunk * c, bytes);
+      }
+    } else {
+      to.copy16(from - past);
     }
   }
 };
 
 // Products of `matrices` matrices of m rows of k columns with the vectors of `source`, for the tiles that block `block`
-// of `blocks` has; see for_row_groups for finish. A tile has 16 rows of one matrix, or 8 each of two. False, and
-// nothing done, if the activations do not fit into planes. All threads of the block must be here; rows are aligned.
+// of `blocks` has; see for_row_groups for finish. False, and nothing done, if the activations do not fit into planes.
+// All threads of the block must be here; rows are aligned as Tiles asks.
 template <class Tiles, class Shape, unsigned matrices, class Source, class Finish>
 ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8_t* const (&matrix)[matrices],
                              uint32_t m, uint32_t k, const Source& source, uint32_t block, uint32_t blocks,
                              Finish finish) {
-  static_assert(matrices == 1 || matrices == 2);
-  using Fragment = typename Tiles::Fragment;
-  constexpr unsigned tile_rows = mma_rows / matrices;
-  const uint32_t steps = (k + step_columns - 1) / step_columns;
-  const uint32_t tiles = m / tile_rows + (m % tile_rows != 0);
-  const uint64_t bytes = row_bytes<typename Tiles::Format>(k);
-
-  // Where a block has fewer tiles than warps, several warps share one, each with every split-th step.
-  const uint32_t block_tiles = max((tiles + blocks - 1) / blocks, 1u);
-  unsigned split = 1;
-  while (split < Shape::warps && block_tiles * split * 2 <= Shape::warps && split * 2 <= steps) split *= 2;
-  const unsigned slots = Shape::warps / split;
-  const unsigned slot = warp_id() / split;
-  const unsigned part = warp_id() % split;
-  const uint32_t stride = blocks * slots;
-  const unsigned group = lane_id() / 4;
-  const unsigned lane = lane_id() % 4;
-
-  // The next step to load: tile, step and where its two rows lie.
-  uint32_t next_tile = slot * blocks + block;
-  uint32_t next_step = part;
-  const uint8_t* next_row[2];
-  const auto find_rows = [&] {
+  using Work = TileWork<Tiles, Shape, matrices>;
+  using Feed =
+      typename select<(Tiles::pitch > 0), StagedFeed<Tiles, Shape, matrices>, DirectFeed<Tiles, Shape, matrices>>::type;
+  constexpr unsigned tile_rows = Work::tile_rows;
+  const Work work(m, k, block, blocks);
+  Feed feed(memory, work, matrix);
 #pragma unroll
-    for (unsigned i = 0; i < 2; ++i) {
-      const uint64_t r = uint64_t{next_tile} * tile_rows + group + (matrices == 1 ? 8 * i : 0);
-      next_row[i] = matrix[i % matrices] + (r < m ? r : m - 1) * bytes + next_step * Tiles::step_bytes;
-    }
-  };
-  Fragment weights[Shape::stages][2];
-  const auto load_next = [&](Fragment(&to)[2]) {
-    if (next_tile >= tiles) return;
-#pragma unroll
-    for (unsigned i = 0; i < 2; ++i) {
-      to[i].load(next_row[i], lane);
-      next_row[i] += split * Tiles::step_bytes;
-    }
-    next_step += split;
-    if (next_step >= steps) {
-      next_step = part;
-      next_tile += stride;
-      find_rows();
-    }
-  };
-  find_rows();
-#pragma unroll
-  for (unsigned s = 0; s < Shape::stages; ++s) load_next(weights[s]);
+  for (unsigned s = 0; s < Shape::stages; ++s) feed.load_next(s);
 
   // The weights are on their way while the planes are made.
-  if (__syncthreads_or(memory.fill(source, k, steps))) return false;
+  if (__syncthreads_or(memory.fill(source, k, work.steps))) {
+    feed.stop();
+    return false;
+  }
 
-  const TileLane<Tiles, Shape> x(memory, steps);
+  const TileLane<Tiles, Shape> x(memory, work.steps);
+  const unsigned group = lane_id() / 4;
+  const unsigned lane = lane_id() % 4;
   float sum[2][Shape::vectors] = {};
   unsigned turn = 0;
   const auto finish_tile = [&](uint32_t tile) {
@@ -266,15 +469,16 @@ ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8
       for (unsigned v = 0; v < Shape::vectors; ++v) sum[r][v] = warp_sum<4>(sum[r][v]);
     }
     const uint64_t first = uint64_t{tile} * tile_rows;
-    if (split == 1) {
+    if (work.split == 1) {
       const uint64_t r = first + group + (matrices == 1 ? 8 * lane : 0);
       if (lane < 2 / matrices && r < m) {
 #pragma unroll
         for (unsigned v = 0; v < Shape::vectors; ++v) {
           float dots[matrices];
 #pragma unroll
-          for (unsigned i = 0; i < matrices; ++i)
+          for (unsigned i = 0; i < matrices; ++i) {
             dots[i] = matrices == 2 ? sum[i][v] : lane == 0 ? sum[0][v] : sum[1][v];
+          }
           finish(static_cast<uint32_t>(r), v, dots);
         }
       }
@@ -285,18 +489,23 @@ ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8
         for (unsigned v = 0; v < Shape::vectors; ++v) partial[v * mma_rows] = lane == 0 ? sum[0][v] : sum[1][v];
       }
       __syncthreads();
-      if (part == 0) {
-        for (unsigned i = lane_id(); i < tile_rows * Shape::vectors; i += warp_size) {
-          const unsigned v = i / tile_rows;
-          const unsigned row = i % tile_rows;
-          float dots[matrices] = {};
-          for (unsigned w = 0; w < split; ++w) {
+      if (work.part == 0) {
+        // Lanes 0 .. 15 add the even parts of a row, 16 .. 31 the odd ones.
+        const unsigned odd = lane_id() / mma_rows;
+        const unsigned row = lane_id() % mma_rows;
 #pragma unroll
-            for (unsigned j = 0; j < matrices; ++j) {
-              dots[j] += memory.partial(turn, warp_id() + w)[v * mma_rows + j * tile_rows + row];
-            }
+        for (unsigned v = 0; v < Shape::vectors; ++v) {
+          float total = 0.0f;
+#pragma unroll
+          for (unsigned w = 0; w < Shape::warps; w += 2) {
+            if (w < work.split) total += memory.partial(turn, warp_id() + w + odd)[v * mma_rows + row];
           }
-          if (first + row < m) finish(static_cast<uint32_t>(first + row), v, dots);
+          total = warp_sum<2, mma_rows>(total);
+          const float other = matrices == 2 ? __shfl_xor_sync(full_warp, total, 8) : 0.0f;
+          float dots[matrices];
+#pragma unroll
+          for (unsigned i = 0; i < matrices; ++i) dots[i] = i == 0 ? total : other;
+          if (lane_id() < tile_rows && first + row < m) finish(static_cast<uint32_t>(first + row), v, dots);
         }
       }
       turn ^= 1;
@@ -308,25 +517,24 @@ ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8
     }
   };
 
-  uint32_t tile = slot * blocks + block;
-  uint32_t step = part;
-  while (tile < tiles) {
+  uint32_t tile = work.first;
+  uint32_t step = work.part;
+  while (tile < work.tiles) {
 #pragma unroll
     for (unsigned s = 0; s < Shape::stages; ++s) {
-      if (tile < tiles) {
-        x.add(sum, weights[s], step);
-        load_next(weights[s]);
-        step += split;
-        if (step >= steps) {
-          finish_tile(tile);
-          step = part;
-          tile += stride;
-        }
+      if (tile < work.tiles) {
+        feed.use(s, tile, step, x.lane,
+                 [&](const typename Tiles::Fragment& row0, const typename Tiles::Fragment& row1) {
+                   x.add(sum, row0, row1, step);
+                 });
+        feed.load_next(s);
+        const uint32_t here = tile;
+        if (work.advance(tile, step)) finish_tile(here);
       }
     }
   }
   // A last turn in which only other slots have a tile.
-  if (split > 1 && tile - slot * blocks < tiles) finish_tile(tile);
+  if (work.split > 1 && tile - work.slot * blocks < work.tiles) finish_tile(tile);
   return true;
 }
 
@@ -337,7 +545,7 @@ ZINC_DEVICE void matvec_tiles(uint8_t* memory, const uint8_t* const (&matrix)[ma
                               const Source& source, uint32_t block, uint32_t blocks, Finish finish) {
   using Format = typename Tiles::Format;
   if constexpr (has_tiles) {
-    bool fits = k > 0 && k <= Shape::steps * step_columns && row_bytes<Format>(k) % Tiles::alignment == 0;
+    bool fits = k > 0 && k <= Shape::steps / Shape::vectors * step_columns;
 #pragma unroll
     for (unsigned i = 0; i < matrices; ++i) fits = fits && is_aligned(matrix[i], Tiles::alignment);
     if (fits &&
@@ -355,12 +563,70 @@ ZINC_DEVICE void matvec_tiles(uint8_t* memory, const uint8_t* const (&matrix)[ma
 
 // The plain contract: y[r] = dot, or y[r] += dot where acc_mode is not 0, for one vector.
 template <class Tiles, class Shape, unsigned rows, unsigned tile_columns, class Push>
-ZINC_DEVICE void dmmv_tiles(const uint8_t* weights, const uint8_t* x, uint8_t* y, const Push& p) {
-  ZINC_DYNAMIC_SHARED(uint8_t, memory);
+ZINC_DEVICE void dmmv_tiles_in(uint8_t* memory, const uint8_t* weights, const uint8_t* x, uint8_t* y, const Push& p) {
   const uint8_t* const matrix[] = {weights + p.a_offset};
   matvec_tiles<Tiles, Shape, rows, tile_columns>(
       memory, matrix, p.m, p.k, ActivationVectors{at_byte<float>(x, p.x_offset), 0, 1}, blockIdx.x, gridDim.x,
       StoreRow{at_byte<float>(y, p.y_offset), 0, p.acc_mode != 0});
+}
+
+template <class Tiles, class Shape, unsigned rows, unsigned tile_columns, class Push>
+ZINC_DEVICE void dmmv_tiles(const uint8_t* weights, const uint8_t* x, uint8_t* y, const Push& p) {
+  ZINC_DYNAMIC_SHARED(uint8_t, memory);
+  dmmv_tiles_in<Tiles, Shape, rows, tile_columns>(memory, weights, x, y, p);
+}
+
+// The batch contract: Y[r, j] = dot(r, j) for j < vectors, vector j being the k floats at x_offset + 4 j k, its results
+// the m floats at y_offset + 4 j m. Up to eight vectors, as many as fit, share one pass over the matrix.
+template <class Tiles, class Shape, unsigned rows, unsigned tile_columns, class Push>
+ZINC_DEVICE void dmmv_tiles_batch_in(uint8_t* memory, const uint8_t* weights, const uint8_t* x, uint8_t* y,
+                                     const Push& p, uint32_t vectors) {
+  const uint8_t* const matrix[] = {weights + p.a_offset};
+  const uint32_t steps = (p.k + step_columns - 1) / step_columns;
+  for (uint32_t first = 0; first < vectors;) {
+    const uint32_t left = vectors - first;
+    const ActivationVectors source{at_byte<float>(x, p.x_offset) + uint64_t{first} * p.k, p.k, left};
+    const StoreRow store{at_byte<float>(y, p.y_offset) + uint64_t{first} * p.m, p.m, false};
+    const auto finish = [=](uint32_t r, unsigned v, const float (&dots)[1]) {
+      if (v < left) store(r, v, dots);
+    };
+    // The last readers of the vectors before may still be at them.
+    if (first > 0) __syncthreads();
+    if (left > 4 && steps * 8 <= Shape::steps) {
+      matvec_tiles<Tiles, typename Shape::template With<8>, rows, tile_columns>(memory, matrix, p.m, p.k, source,
+                                                                                blockIdx.x, gridDim.x, finish);
+      first += 8;
+    } else if (left > 2 && steps * 4 <= Shape::steps) {
+      matvec_tiles<Tiles, typename Shape::template With<4>, rows, tile_columns>(memory, matrix, p.m, p.k, source,
+                                                                                blockIdx.x, gridDim.x, finish);
+      first += 4;
+    } else {
+      matvec_tiles<Tiles, typename Shape::template With<2>, rows, tile_columns>(memory, matrix, p.m, p.k, source,
+                                                                                blockIdx.x, gridDim.x, finish);
+      first += 2;
+    }
+  }
+}
+
+template <class Tiles, class Shape, unsigned rows, unsigned tile_columns, class Push>
+ZINC_DEVICE void dmmv_tiles_batch(const uint8_t* weights, const uint8_t* x, uint8_t* y, const Push& p,
+                                  uint32_t vectors) {
+  ZINC_DYNAMIC_SHARED(uint8_t, memory);
+  dmmv_tiles_batch_in<Tiles, Shape, rows, tile_columns>(memory, weights, x, y, p, vectors);
+}
+
+// Both in one kernel: acc_mode 0 and 1 are the plain contract, n >= 2 is a batch of n vectors, in f32.
+template <class Tiles, class Shape, unsigned rows, unsigned tile_columns, class BatchShape, unsigned batch_columns,
+          class Push>
+ZINC_DEVICE void dmmv_tiles_or_batch(const uint8_t* weights, const uint8_t* x, uint8_t* y, const Push& p) {
+  ZINC_DYNAMIC_SHARED(uint8_t, memory);
+  if (p.acc_mode >= 2) {
+    using Tile = ActivationTile<typename Tiles::Format, batch_columns, BatchShape::vectors>;
+    static_assert(sizeof(Tile) <= Shape::head && BatchShape::threads == Shape::threads);
+    dmmv_batch_in<BatchShape>(*reinterpret_cast<Tile*>(memory), weights, x, y, p, p.acc_mode);
+  } else {
+    dmmv_tiles_in<Tiles, Shape, rows, tile_columns>(memory, weights, x, y, p);
+  }
 }
 
 }  // namespace zinc

@@ -1,5 +1,5 @@
-// Reads of shared memory by an address that a thread keeps in one register. The compiler otherwise rebuilds the address
-// of a shared array, whose window the hardware places, wherever it runs short of registers, inside loops too.
+// Accesses to shared memory by an address that a thread keeps in one register. The compiler otherwise rebuilds the
+// address of a shared array, whose window the hardware places, wherever it runs short of registers, inside loops too.
 #pragma once
 
 #include "zinc/warp.cuh"
@@ -62,6 +62,60 @@ class SharedAddress {
     return v;
 #endif
   }
+  ZINC_DEVICE uint16_t load_half() const {
+#ifdef ZINC_EMULATOR
+    return *reinterpret_cast<const uint16_t*>(at_);
+#else
+    uint16_t v;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(at_));
+    return v;
+#endif
+  }
+  ZINC_DEVICE uint8_t load_byte() const {
+#ifdef ZINC_EMULATOR
+    return *at_;
+#else
+    uint16_t v;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=h"(v) : "r"(at_));
+    return static_cast<uint8_t>(v);
+#endif
+  }
+
+  // Starts a copy of 16 bytes of global memory to here, both 16-byte aligned; of those after the first `bytes`, zeros
+  // are written and nothing is read. Needs compute capability 8.0.
+  ZINC_DEVICE void copy16(const uint8_t* from) const {
+#ifdef ZINC_EMULATOR
+    ::zinc_emulator::copy_async(const_cast<uint8_t*>(at_), from, 16);
+#else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(at_), "l"(from) : "memory");
+#endif
+  }
+  ZINC_DEVICE void copy16(const uint8_t* from, uint32_t bytes) const {
+#ifdef ZINC_EMULATOR
+    ::zinc_emulator::copy_async(const_cast<uint8_t*>(at_), from, bytes, 16 - bytes);
+#else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(at_), "l"(from), "r"(bytes) : "memory");
+#endif
+  }
 };
+
+// Makes the copies since the last call one group of this thread.
+ZINC_DEVICE void commit_copies() {
+#ifdef ZINC_EMULATOR
+  ::zinc_emulator::copy_async_commit();
+#else
+  asm volatile("cp.async.commit_group;" : : : "memory");
+#endif
+}
+
+// Waits for all groups of this thread but the `newest` last ones. Other threads see what was copied after a barrier.
+template <unsigned newest>
+ZINC_DEVICE void wait_for_copies() {
+#ifdef ZINC_EMULATOR
+  ::zinc_emulator::copy_async_wait(newest);
+#else
+  asm volatile("cp.async.wait_group %0;" : : "n"(newest) : "memory");
+#endif
+}
 
 }  // namespace zinc

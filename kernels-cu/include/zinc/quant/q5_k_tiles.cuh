@@ -1,0 +1,55 @@
+// q5_K as dmmv_tiles.cuh multiplies it.
+#pragma once
+
+#include "zinc/quant/k_tiles.cuh"
+#include "zinc/quant/q5_k.cuh"
+
+namespace zinc {
+
+struct Q5KTiles {
+  using Format = Q5K;
+  using Row = uint8_t;
+  static constexpr unsigned scale_columns = 32;
+  static constexpr bool has_minimum = true;
+  static constexpr unsigned step_bytes = Q5K::block_bytes;
+  static constexpr unsigned alignment = 16;
+  static constexpr unsigned pitch = 0;
+  static constexpr bool has_outer = true;
+
+  static ZINC_DEVICE unsigned position(unsigned column) { return k_tile_position(column); }
+  static ZINC_DEVICE float set_scale(unsigned) { return 1.0f; }
+
+  using Lane = KTileLane;
+
+  struct Fragment {
+    uint4 head;
+    uint4 fifths;  // bit s of a byte belongs to sub-block s
+    uint4 quants[2];
+
+    ZINC_DEVICE void load(const uint8_t* block, unsigned lane) {
+      constexpr unsigned fifths_at = 16;
+      constexpr unsigned quants_at = 48;
+      head = __ldcs(reinterpret_cast<const uint4*>(block));
+      fifths = __ldcs(reinterpret_cast<const uint4*>(block + fifths_at + 16 * (lane % 2)));
+#pragma unroll
+      for (unsigned i = 0; i < 2; ++i) {
+        quants[i] = __ldcs(reinterpret_cast<const uint4*>(block + quants_at + 64 * i + 16 * lane));
+      }
+    }
+
+    ZINC_DEVICE uint32_t word(unsigned set, unsigned i, const Lane& lane) const {
+      const uint4& q = quants[set / 2];
+      const uint32_t both = i == 0 ? q.x : i == 1 ? q.y : i == 2 ? q.z : q.w;
+      // After the shift, bits 0, 1, 4, 5 are those of the sets.
+      const uint32_t bits = (i == 0 ? fifths.x : i == 1 ? fifths.y : i == 2 ? fifths.z : fifths.w) >> lane.half_shift;
+      const uint32_t fifth = (set == 0 ? bits << 4 : set == 1 ? bits << 3 : set == 2 ? bits : bits >> 1) & 0x10101010u;
+      return ((set % 2 == 0 ? both : both >> 4) & 0x0F0F0F0Fu) | fifth;
+    }
+  };
+
+  struct Factors : KTileFactors {
+    ZINC_DEVICE Factors(const Fragment& f, const Lane& lane) : KTileFactors(f.head, lane) {}
+  };
+};
+
+}  // namespace zinc

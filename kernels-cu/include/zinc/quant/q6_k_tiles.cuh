@@ -1,0 +1,75 @@
+// q6_K as dmmv_tiles.cuh multiplies it.
+#pragma once
+
+#include "zinc/dmmv_planes.cuh"
+#include "zinc/quant/q6_k.cuh"
+#include "zinc/quant/staged_row.cuh"
+
+namespace zinc {
+
+// Lanes 0 and 1 of a quad have the first 128 columns of a block, 2 and 3 the others. Set s holds the 32 columns whose
+// upper bits are bits 2 s and 2 s + 1 of the high bytes: two sub-blocks, of each of which a lane has eight columns.
+// Weight bytes are 4 (q - 32).
+struct Q6KTiles {
+  using Format = Q6K;
+  using Row = int8_t;
+  static constexpr unsigned scale_columns = 16;
+  static constexpr bool has_minimum = false;
+  static constexpr unsigned step_bytes = Q6K::block_bytes;
+  static constexpr unsigned alignment = 2;
+  static constexpr unsigned pitch = 240;
+  static constexpr bool has_outer = true;
+
+  static ZINC_DEVICE unsigned position(unsigned column) {
+    return column / 32 % 4 * set_columns + column / 128 * 32 + column / 8 % 2 * 16 + column / 16 % 2 * 8 + column % 8;
+  }
+  static ZINC_DEVICE float set_scale(unsigned) { return 0.25f; }
+
+  struct Lane {
+    unsigned half;
+    unsigned side;
+
+    explicit ZINC_DEVICE Lane(unsigned lane) : half(lane / 2), side(lane % 2) {}
+  };
+
+  struct Fragment {
+    uint32_t low[2][4];  // two words of each sub-block
+    uint32_t high[4];
+    uint32_t scales[2];
+    float d;
+
+    ZINC_DEVICE Fragment(const StagedRow& row, const Lane& lane) {
+      constexpr unsigned high_at = 128;
+      constexpr unsigned scales_at = 192;
+      constexpr unsigned d_at = 208;
+      const StagedRow lows = row.from(64 * lane.half + 8 * lane.side);
+      const StagedRow highs = row.from(high_at + 32 * lane.half + 8 * lane.side);
+#pragma unroll
+      for (unsigned i = 0; i < 4; i += 2) {
+        lows.load2(8 * i, low[0][i], low[0][i + 1]);
+        lows.load2(32 + 8 * i, low[1][i], low[1][i + 1]);
+        highs.load2(8 * i, high[i], high[i + 1]);
+      }
+      row.from(scales_at + 8 * lane.half).load2(0, scales[0], scales[1]);
+      d = row.load_half(d_at);
+    }
+
+    ZINC_DEVICE uint32_t word(unsigned set, unsigned i, const Lane&) const {
+      const uint32_t nibble = (set < 2 ? low[set % 2][i] << 2 : low[set % 2][i] >> 2) & 0x3C3C3C3Cu;
+      return nibble | (((high[i] << (6 - 2 * set)) & 0xC0C0C0C0u) ^ 0x80808080u);
+    }
+  };
+
+  struct Factors {
+    float outer;
+    float scale[2 * step_sets];
+
+    ZINC_DEVICE Factors(const Fragment& f, const Lane&) {
+      outer = f.d;
+#pragma unroll
+      for (unsigned i = 0; i < 2 * step_sets; ++i) scale[i] = SignedQuants::to_float(f.scales[i / 4], i % 4);
+    }
+  };
+};
+
+}  // namespace zinc

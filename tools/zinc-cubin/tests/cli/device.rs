@@ -326,7 +326,7 @@ fn bench_times_and_checks_rows_on_a_gpu_and_measures_the_host_side() {
         "{row}"
     );
     let host = &report["host"];
-    assert_eq!(host["dispatch"].as_array().unwrap().len(), 5);
+    assert_eq!(host["dispatch"].as_array().unwrap().len(), 6);
     assert_eq!(host["dispatch"][0]["of_raw"], 1.0);
     for time in ["load_all_ms", "load_one_ms", "first_result_ms", "list_ms"] {
         assert!(host[time].as_f64().unwrap() > 0.0, "{time} of {host}");

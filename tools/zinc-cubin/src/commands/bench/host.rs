@@ -229,6 +229,34 @@ type Launch = unsafe extern "C" fn(
     *mut *mut c_void,
     *mut *mut c_void,
 ) -> i32;
+/// `cuLaunchKernelEx`.
+type LaunchWith = unsafe extern "C" fn(
+    *const LaunchConfig,
+    *mut c_void,
+    *mut *mut c_void,
+    *mut *mut c_void,
+) -> i32;
+/// `CUlaunchConfig`.
+#[repr(C)]
+struct LaunchConfig {
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    stream: *mut c_void,
+    attributes: *mut LaunchAttribute,
+    count: u32,
+}
+/// `CUlaunchAttribute` with an integer for its value.
+#[repr(C)]
+struct LaunchAttribute {
+    id: u32,
+    padding: u32,
+    value: [u32; 16],
+}
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`.
+const OVERLAP: u32 = 6;
+/// The first architecture where a launch may overlap the one before it.
+const OVERLAP_SINCE: u32 = 90;
 /// `cuModuleLoadDataEx`.
 type Load =
     unsafe extern "C" fn(*mut *mut c_void, *const c_void, u32, *mut i32, *mut *mut c_void) -> i32;
@@ -251,7 +279,9 @@ fn dispatch_cost(context: &Context, gpu: &Gpu) -> anyhow::Result<Vec<DispatchCos
         .context("there is work")?;
     queue.commit_and_wait()?;
 
-    let image = context.archive.image(kernel.name, target)?;
+    let mut image = context.archive.image(kernel.name, target)?;
+    // PTX is text that ends with a zero.
+    image.push(0);
     // SAFETY: the driver is open already, so that nothing is initialized here.
     let driver = unsafe { libloading::Library::new(gpu.device.driver().path()) }?;
     // SAFETY: the functions are declared as the driver's interface has them.
@@ -278,7 +308,14 @@ fn dispatch_cost(context: &Context, gpu: &Gpu) -> anyhow::Result<Vec<DispatchCos
     // SAFETY: as above; the name ends with a zero.
     let code = unsafe { find(&mut function, module, c"vadd".as_ptr()) };
     ensure!(code == 0, "cuModuleGetFunction: {code}");
-    let raw = || {
+    // The launch that the runtime makes for this kernel, and the plain one.
+    let launch_with = match kernel.overlap && target.arch.number() >= OVERLAP_SINCE {
+        // SAFETY: as above.
+        true => unsafe { driver.get::<LaunchWith>(b"cuLaunchKernelEx") }.ok(),
+        false => None,
+    };
+    let (grid, block) = (geometry.grid, geometry.block);
+    let call = |plain: bool| {
         let mut addresses = [0, 1, 2].map(|at: usize| buffers[at].address());
         let mut push = ELEMENTS;
         let [a, b, c] = &mut addresses;
@@ -288,26 +325,41 @@ fn dispatch_cost(context: &Context, gpu: &Gpu) -> anyhow::Result<Vec<DispatchCos
             std::ptr::from_mut(c).cast(),
             (&raw mut push).cast(),
         ];
-        let ([gx, gy, gz], [bx, by, bz]) = (geometry.grid, geometry.block);
-        // SAFETY: the parameters are those of vadd, and the buffers have all its elements.
-        let code = unsafe {
-            launch(
-                function,
-                gx,
-                gy,
-                gz,
-                bx,
-                by,
-                bz,
-                geometry.shared_bytes,
-                queue.raw_stream(),
-                parameters.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
+        let (stream, shared) = (queue.raw_stream(), geometry.shared_bytes);
+        let parameters = parameters.as_mut_ptr();
+        let none = std::ptr::null_mut();
+        let code = match &launch_with {
+            Some(launch_with) if !plain => {
+                let mut attribute = LaunchAttribute {
+                    id: OVERLAP,
+                    padding: 0,
+                    value: [0; 16],
+                };
+                attribute.value[0] = 1;
+                let config = LaunchConfig {
+                    grid,
+                    block,
+                    shared_bytes: shared,
+                    stream,
+                    attributes: &raw mut attribute,
+                    count: 1,
+                };
+                // SAFETY: the parameters are those of vadd, and the buffers have all its elements.
+                unsafe { launch_with(&raw const config, function, parameters, none) }
+            }
+            // SAFETY: as above.
+            _ => unsafe {
+                let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
+                launch(
+                    function, gx, gy, gz, bx, by, bz, shared, stream, parameters, none,
+                )
+            },
         };
-        ensure!(code == 0, "cuLaunchKernel: {code}");
+        ensure!(code == 0, "the driver's launch failed: {code}");
         Ok(())
     };
+    let raw = || call(false);
+    let plain = || call(true);
 
     let mut list = CommandList::new(&gpu.library);
     for _ in 0..DISPATCHES {
@@ -322,8 +374,13 @@ fn dispatch_cost(context: &Context, gpu: &Gpu) -> anyhow::Result<Vec<DispatchCos
         unsafe { queue.dispatch_unchecked(kernel, geometry, &words, &slices) }?;
         Ok(())
     };
-    let ways: [Way<'_>; 5] = [
-        ("cuLaunchKernel", Box::new(|| each(&raw))),
+    let own = match launch_with {
+        Some(_) => "cuLaunchKernelEx, overlapping",
+        None => "cuLaunchKernel",
+    };
+    let ways: [Way<'_>; 6] = [
+        (own, Box::new(|| each(&raw))),
+        ("cuLaunchKernel, plain", Box::new(|| each(&plain))),
         ("dispatch, checked", Box::new(|| each(&checked))),
         ("dispatch, unchecked", Box::new(|| each(&unchecked))),
         ("command list", Box::new(|| Ok(queue.submit(&list)?))),

@@ -238,6 +238,82 @@ mod tests {
         }
     }
 
+    /// tools/compare-llama, with these arguments.
+    fn compare_llama(arguments: &[&str]) -> std::process::Output {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../compare-llama");
+        let mut command = std::process::Command::new(script);
+        command.args(arguments).output().unwrap()
+    }
+
+    #[test]
+    fn every_row_that_is_compared_with_llama_is_in_the_table() {
+        let listed = compare_llama(&["--list"]);
+        assert!(listed.status.success(), "{listed:?}");
+        let text = String::from_utf8(listed.stdout).unwrap();
+        assert!(text.lines().count() > 50);
+        for line in text.lines() {
+            let [_, _, kernel, label, regime] = Vec::from_iter(line.split('\t'))[..] else {
+                panic!("{line}");
+            };
+            let kernel = zinc_contract::kernel(kernel).unwrap();
+            let found = table::shapes(kernel).iter().any(|shape| {
+                let named = shape.label == label && shape.regime.name() == regime;
+                named && shape.scale == Scale::Model
+            });
+            assert!(found, "no row {line:?}");
+        }
+    }
+
+    #[test]
+    fn comparison_with_llama_reads_its_times_and_fails_where_it_is_ahead() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).unwrap();
+            folder.path().join(name).to_str().unwrap().to_owned()
+        };
+        file(
+            "ggml.h",
+            "enum ggml_type { GGML_TYPE_F32 = 0, GGML_TYPE_I32 = 26, }; enum ggml_op { GGML_OP_ADD, GGML_OP_SCALE, };",
+        );
+        // As the peer: one statement per case, 50 us each; the second case is not supported.
+        let program = file(
+            "test-backend-ops",
+            "#!/bin/sh\nwhile read -r op rest; do name=${rest##* }; us=50.25; [ \"$op\" = 0 ] || us=0.0; ok=1; \
+             [ \"$op\" = 0 ] || ok=0; echo \"INSERT INTO test_backend_ops (op_name, op_params, supported, time_us, \
+             error_message) VALUES ('X', 'name=$name,type=f32', '$ok', '$us', 'not supported');\"; done < \"$3\"\n",
+        );
+        let executable = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(program, executable).unwrap();
+        let build = folder.path().to_str().unwrap();
+        let compare = |us: f64, ok: bool| {
+            let row = serde_json::json!({"kernel": "vadd", "shape": "4096x4096", "regime": "cold", "us": us, "check": {"ok": ok}});
+            let bench = file(
+                "bench.json",
+                &serde_json::json!({ "rows": [row] }).to_string(),
+            );
+            let only = ["--only", "add 4096", "--only", "scale 4096", "--json"];
+            let mut arguments = vec!["--build", build, "--bench-json", &bench];
+            arguments.extend(only);
+            let output = compare_llama(&arguments);
+            let report = serde_json::from_slice::<serde_json::Value>(&output.stdout);
+            (
+                output.status.code(),
+                report.unwrap_or_else(|_| panic!("{output:?}")),
+            )
+        };
+        let (code, report) = compare(25.125, true);
+        assert_eq!(code, Some(0));
+        assert_eq!(
+            (&report["rows"][0]["peer_us"], &report["rows"][0]["ratio"]),
+            (&50.25.into(), &2.0.into())
+        );
+        assert_eq!(report["rows"][1]["peer_error"], "not supported");
+        assert_eq!(compare(100.5, true).0, Some(1), "behind");
+        let (code, report) = compare(1.0, false);
+        assert_eq!(code, Some(1), "wrong results: {report}");
+    }
+
     /// The parts of a result that a GPU row compares must be where the kernel puts them: here the emulator computes shapes
     /// that are just large enough to have parts.
     #[test]

@@ -141,39 +141,13 @@ pub(super) fn shapes(kernel: &'static str) -> Vec<Shape> {
         "quantize_q8_1" => [SIDE * SIDE, HIDDEN * PROMPT, HIDDEN, 96]
             .map(quantize_flat)
             .into(),
-        "quantize_act_q8" | "quantize_act_q8_1" => tokens(|t, test| {
-            let k = if test {
-                96
-            } else if t == SIDE {
-                SIDE
-            } else {
-                HIDDEN
-            };
-            let row = Shape::new(kernel, format!("{t}x{k}"))
-                .set(&[("n_tokens", t), ("k", k), ("blocks_per_token", k / 32)])
-                .set(&[("total_blocks", t * (k / 32))])
-                .operations(4 * u64::from(t) * u64::from(k));
-            if t < 64 {
-                return row;
-            }
-            let unit = if kernel == "quantize_act_q8" { 4 } else { 8 };
-            let parts = places(t, 16, 1).into_iter().map(|at| {
-                let at = u64::from(at) * u64::from(k);
-                Part {
-                    fields: vec![("n_tokens", 16), ("total_blocks", 16 * (k / 32))],
-                    views: vec![
-                        ("src", from(at * 4)),
-                        ("packed", from(at)),
-                        (
-                            if unit == 4 { "scale" } else { "scale_dsum" },
-                            from(at / 32 * unit),
-                        ),
-                    ],
-                }
-            });
-            let parts: Vec<Part> = parts.collect();
-            row.parts(format!("48 of {t} rows"), parts)
-        }),
+        "quantize_act_q8" | "quantize_act_q8_1" => vec![
+            quantize_rows(kernel, SIDE, SIDE),
+            quantize_rows(kernel, PROMPT, SIDE),
+            quantize_rows(kernel, PROMPT, HIDDEN),
+            quantize_rows(kernel, 1, HIDDEN).warm(),
+            quantize_rows(kernel, 3, 96).test(),
+        ],
         "kv_cache_write" => sizes(
             |n, _| Shape::new(kernel, format!("{n}")).set(&[("kv_dim", n), ("dst_offset", 0)]),
             &[SIDE * SIDE, 512],
@@ -431,6 +405,33 @@ fn rope(kernel: &'static str, heads: u32, t: u32, test: bool) -> Shape {
     });
     let parts: Vec<Part> = parts.collect();
     row.parts(format!("48 of {t} tokens"), parts)
+}
+
+fn quantize_rows(kernel: &'static str, t: u32, k: u32) -> Shape {
+    let row = Shape::new(kernel, format!("{t}x{k}"))
+        .set(&[("n_tokens", t), ("k", k), ("blocks_per_token", k / 32)])
+        .set(&[("total_blocks", t * (k / 32))])
+        .operations(4 * u64::from(t) * u64::from(k));
+    if t < 64 {
+        return row;
+    }
+    let (factors, unit) = match kernel {
+        "quantize_act_q8" => ("scale", 4),
+        _ => ("scale_dsum", 8),
+    };
+    let parts = places(t, 16, 1).into_iter().map(|at| {
+        let at = u64::from(at) * u64::from(k);
+        Part {
+            fields: vec![("n_tokens", 16), ("total_blocks", 16 * (k / 32))],
+            views: vec![
+                ("src", from(at * 4)),
+                ("packed", from(at)),
+                (factors, from(at / 32 * unit)),
+            ],
+        }
+    });
+    let parts: Vec<Part> = parts.collect();
+    row.parts(format!("48 of {t} rows"), parts)
 }
 
 fn quantize_flat(n: u32) -> Shape {

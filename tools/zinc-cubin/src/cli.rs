@@ -225,6 +225,9 @@ pub struct Bench {
     /// Fewer replays; with --device cpu, small shapes on the emulator, which checks the results and times nothing
     #[arg(long)]
     pub quick: bool,
+    /// Write a JSON report to this file
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Write the rows to this CSV file
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,

@@ -12,8 +12,17 @@ fn every_kernel_gives_right_results_at_its_test_shapes() {
         folder.path().join("page.html"),
     );
     let mut command = program();
+    let written = folder.path().join("report.json");
     command.args(["bench", "--device", "cpu", "--quick", "--json", "--csv"]);
-    let report = end(command.arg(&csv).arg("--html").arg(&html)).json();
+    command
+        .arg(&csv)
+        .arg("--html")
+        .arg(&html)
+        .arg("--report")
+        .arg(&written);
+    let report = end(&mut command).json();
+    let written: Value = serde_json::from_slice(&std::fs::read(written).unwrap()).unwrap();
+    assert_eq!(report, written);
     assert_eq!(report["emulator"], true);
     assert_eq!(
         (&report["failed"], &report["copy_gb_s"]),

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use zinc_contract::Access;
 use zinc_emulator::Emulator;
 use zinc_runtime::{Buffer, BufferSlice, CommandList, Device, Library, Queue};
 
@@ -88,7 +89,8 @@ impl Gpu {
     pub fn run(&self, row: &Row) -> anyhow::Result<Ran> {
         let rounds = contents(row);
         let sets = self.sets(row, &rounds)?;
-        let timing = self.time(row, &sets);
+        let pristine = self.pristine(row, &sets[0])?;
+        let timing = self.time(row, &sets, &pristine);
         self.queue.commit_and_wait()?;
         let timing = timing?;
 
@@ -119,7 +121,37 @@ impl Gpu {
         })
     }
 
-    fn time(&self, row: &Row, sets: &[Set]) -> anyhow::Result<Timing> {
+    /// Copies of what a row reads and writes.
+    fn pristine(&self, row: &Row, set: &Set) -> anyhow::Result<Set> {
+        let mut pristine = Vec::new();
+        for (buffer, memory) in row.buffers.iter().zip(set) {
+            pristine.push(match memory {
+                Some(memory) if buffer.access == Access::ReadWrite => {
+                    let copy = self.device.buffer(memory.bytes())?;
+                    self.queue.copy(copy.all(), memory.all())?;
+                    Some(copy)
+                }
+                _ => None,
+            });
+        }
+        Ok(pristine)
+    }
+
+    /// Gives every set back what it had: a kernel that works in place would drift away from ordinary values.
+    fn restore(&self, sets: &[Set], pristine: &Set) -> anyhow::Result<()> {
+        for (index, copy) in pristine.iter().enumerate() {
+            let Some(copy) = copy else { continue };
+            let mut last = None;
+            for memory in sets.iter().filter_map(|set| set[index].as_ref()) {
+                if last.replace(memory.address()) != Some(memory.address()) {
+                    self.queue.copy(memory.all(), copy.all())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn time(&self, row: &Row, sets: &[Set], pristine: &Set) -> anyhow::Result<Timing> {
         let dispatch = |queue: &Queue, set: &Set| -> anyhow::Result<()> {
             Ok(queue.dispatch(row.kernel, &row.words, &slices(set))?)
         };
@@ -140,6 +172,7 @@ impl Gpu {
         self.queue.prepare(&graph)?;
         let mut times = Vec::new();
         for _ in 0..self.replays + 2 {
+            self.restore(sets, pristine)?;
             let (_, time) = self.queue.time(|queue| queue.launch(&graph))?;
             times.push(time);
         }

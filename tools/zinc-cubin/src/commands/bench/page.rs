@@ -129,7 +129,7 @@ fn roofline(out: &mut String, report: &Report) {
     let dots: Vec<(&RowReport, f64, f64)> = report
         .rows
         .iter()
-        .filter(|row| row.operations > 0)
+        .filter(|row| row.operations > 0 && row.regime == "cold")
         .filter_map(|row| {
             let intensity = row.operations as f64 / row.bytes as f64;
             Some((row, intensity, row.tops.filter(|tops| *tops > 0.0)?))
@@ -144,7 +144,8 @@ fn roofline(out: &mut String, report: &Report) {
     let _ = writeln!(
         out,
         "<h2>Roofline</h2>\n<p>Operations per second over operations per byte that must move. The slope is the copy of this \
-         run{}. Rows without arithmetic are not shown.</p>\n\
+         run{}. Rows without arithmetic, and those whose data is in the cache, are not \
+         shown.</p>\n\
          <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"Roofline plot\">",
         report.peak_tops.map_or_else(String::new, |peak| format!(
             ", the level line the nominal {peak:.0} TFLOP/s of the tensor cores on f16"

@@ -104,6 +104,11 @@ impl Report {
     pub fn finish(mut self, context: &Context, arguments: &Bench) -> Outcome {
         let wrong = self.rows.iter().filter(|row| !row.check.ok).count();
         self.failed = wrong;
+        if let Some(path) = &arguments.report {
+            let mut text = serde_json::to_vec_pretty(&self)?;
+            text.push(b'\n');
+            write_file(path, &text)?;
+        }
         if let Some(path) = &arguments.csv {
             write_file(path, self.csv().as_bytes())?;
         }

@@ -53,6 +53,14 @@ fn places(all: u32, count: u32, step: u32) -> Vec<u32> {
     places
 }
 
+/// So many tokens, in words.
+fn tokens_text(count: u32) -> String {
+    match count {
+        1 => "1 token".to_owned(),
+        _ => format!("{count} tokens"),
+    }
+}
+
 /// Bytes of `count` 4-byte values.
 fn words(count: u32) -> u64 {
     u64::from(count) * 4

@@ -43,11 +43,11 @@ pub(super) fn shapes(kernel: &'static str) -> Vec<Shape> {
         ),
         "deinterleave_batched" => tokens(|n, test| {
             let (heads, dim) = if test { (2, 32) } else { (16, 256) };
-            let row = Shape::new(kernel, format!("{n} tokens, {heads} heads of {dim}")).set(&[
-                ("head_dim", dim),
-                ("n_heads", heads),
-                ("n_tokens", n),
-            ]);
+            let row = Shape::new(
+                kernel,
+                format!("{}, {heads} heads of {dim}", tokens_text(n)),
+            )
+            .set(&[("head_dim", dim), ("n_heads", heads), ("n_tokens", n)]);
             let size = words(heads * dim);
             tokens_checked(
                 row,
@@ -101,8 +101,8 @@ pub(super) fn shapes(kernel: &'static str) -> Vec<Shape> {
             tokens_checked(row, t, 16, "n_tokens", &strides)
         }),
         "ssm_gated_norm_batched" => vec![
-            vec_norm(kernel, SIDE * SIDE),
-            vec_norm(kernel, HIDDEN),
+            vec_norm(kernel, 5120).warm(),
+            vec_norm(kernel, HIDDEN).warm(),
             vec_norm(kernel, 64).test(),
         ],
         "norm_rope" => [16, 2, 3].map(|heads| norm_rope(kernel, heads)).into(),
@@ -157,7 +157,7 @@ pub(super) fn shapes(kernel: &'static str) -> Vec<Shape> {
             let (kv, page) = if test { (32, 4) } else { (512, 16) };
             let pages = t.div_ceil(page);
             let table: Vec<u32> = zinc_oracle::Rng::from_names(&["pages"]).permutation(pages);
-            Shape::new(kernel, format!("{t} tokens of {kv}"))
+            Shape::new(kernel, format!("{} of {kv}", tokens_text(t)))
                 .set(&[
                     ("kv_dim", kv),
                     ("n_tokens", t),
@@ -189,9 +189,13 @@ pub(super) fn shapes(kernel: &'static str) -> Vec<Shape> {
         "ssm_gated_norm" => vec![gated_norm(32).warm(), gated_norm(3).test()],
         "ssm_gated_norm_batch_tok" => tokens(|t, test| {
             let heads = if test { 3 } else { 32 };
-            let row = gated_norm_fields(kernel, format!("{t} tokens, {heads} heads of 128"), heads)
-                .set(&[("n_tok", t)])
-                .operations(9 * u64::from(heads * 128) * u64::from(t));
+            let row = gated_norm_fields(
+                kernel,
+                format!("{}, {heads} heads of 128", tokens_text(t)),
+                heads,
+            )
+            .set(&[("n_tok", t)])
+            .operations(9 * u64::from(heads * 128) * u64::from(t));
             let stride = words(heads * 128);
             tokens_checked(
                 row,
@@ -322,11 +326,10 @@ fn norms(
 }
 
 fn vec_norm(kernel: &'static str, n: u32) -> Shape {
-    let row = Shape::new(kernel, format!("1x{n}"))
+    Shape::new(kernel, format!("1x{n}"))
         .set(&[("n", n)])
         .float("eps", 1e-6)
-        .operations(4 * u64::from(n));
-    if n <= HIDDEN { row.warm() } else { row }
+        .operations(4 * u64::from(n))
 }
 
 fn norm_rope(kernel: &'static str, heads: u32) -> Shape {

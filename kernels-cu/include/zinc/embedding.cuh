@@ -19,7 +19,12 @@ ZINC_DEVICE uint32_t bytes_at(const uint8_t* at) {
   return halfword_at(at) | halfword_at(at + 2) << 16;
 }
 
-ZINC_DEVICE uint32_t byte_of(uint32_t bytes, unsigned i) { return bytes >> (8 * i) & 0xffu; }
+// Byte i of a word, less `bias`, as a float: as the low bits of 2^23 + byte, from which 2^23 + bias is subtracted
+// exactly. The conversion instructions have a quarter of the throughput.
+ZINC_DEVICE float byte_less(uint32_t bytes, unsigned i, unsigned bias) {
+  constexpr uint32_t two_to_23 = 0x4b000000u;
+  return __uint_as_float(__byte_perm(bytes, two_to_23, 0x7650 | i)) - (8388608.0f + static_cast<float>(bias));
+}
 
 template <unsigned width>
 ZINC_DEVICE Pack<float, width> embedding_f32(const uint8_t* row, uint32_t e) {
@@ -37,12 +42,13 @@ ZINC_DEVICE Pack<float, width> embedding_q8_0(const uint8_t* row, uint32_t e) {
   constexpr unsigned block_elements = 32;
   constexpr unsigned block_bytes = 34;
   const uint8_t* const block = row + uint64_t{e / block_elements} * block_bytes;
-  const uint32_t quants = bytes_at<width>(block + 2 + e % block_elements);
+  // With the sign bits turned the quants are those plus 128.
+  const uint32_t quants = bytes_at<width>(block + 2 + e % block_elements) ^ 0x80808080u;
   const float d = half_at(block);
   Pack<float, width> value;
 #pragma unroll
   for (unsigned i = 0; i < width; ++i) {
-    value.at[i] = __fmul_rn(static_cast<float>(static_cast<int8_t>(byte_of(quants, i))), d);
+    value.at[i] = __fmul_rn(byte_less(quants, i, 128), d);
   }
   return value;
 }
@@ -54,7 +60,8 @@ ZINC_DEVICE Pack<float, width> embedding_q4_k(const uint8_t* row, uint32_t e) {
   const uint8_t* const block = row + uint64_t{e / block_elements} * block_bytes;
   const uint8_t* const scales = block + 4;
   const unsigned sub_block = e % block_elements / 32;
-  const uint32_t quants = bytes_at<width>(block + 16 + sub_block / 2 * 32 + e % 32) >> (sub_block % 2 * 4);
+  const uint32_t quants =
+      bytes_at<width>(block + 16 + sub_block / 2 * 32 + e % 32) >> (sub_block % 2 * 4) & 0x0f0f0f0fu;
   // Eight six-bit scales and eight six-bit minimums in 12 bytes: the last four of each have their upper bits in the
   // first eight bytes.
   unsigned scale;
@@ -71,7 +78,7 @@ ZINC_DEVICE Pack<float, width> embedding_q4_k(const uint8_t* row, uint32_t e) {
   Pack<float, width> value;
 #pragma unroll
   for (unsigned i = 0; i < width; ++i) {
-    value.at[i] = __fadd_rn(__fmul_rn(d, static_cast<float>(byte_of(quants, i) & 15)), -m);
+    value.at[i] = __fadd_rn(__fmul_rn(d, byte_less(quants, i, 0)), -m);
   }
   return value;
 }
@@ -84,30 +91,32 @@ ZINC_DEVICE Pack<float, width> embedding_q6_k(const uint8_t* row, uint32_t e) {
   const unsigned half = e % block_elements / 128;
   const unsigned quarter = e % 128 / 32;
   const unsigned l = e % 32;
-  const uint32_t low = bytes_at<width>(block + 64 * half + 32 * (quarter % 2) + l) >> (quarter / 2 * 4);
-  const uint32_t high = bytes_at<width>(block + 128 + 32 * half + l) >> (2 * quarter);
+  const uint32_t low = bytes_at<width>(block + 64 * half + 32 * (quarter % 2) + l) >> (quarter / 2 * 4) & 0x0f0f0f0fu;
+  const uint32_t high = bytes_at<width>(block + 128 + 32 * half + l) >> (2 * quarter) & 0x03030303u;
+  const uint32_t quants = low | high << 4;
   const int8_t scale = static_cast<int8_t>(block[192 + 8 * half + 2 * quarter + l / 16]);
   const float d = __fmul_rn(half_at(block + 208), static_cast<float>(scale));
   Pack<float, width> value;
 #pragma unroll
   for (unsigned i = 0; i < width; ++i) {
-    const int quant = static_cast<int>((byte_of(low, i) & 15) | (byte_of(high, i) & 3) << 4) - 32;
-    value.at[i] = __fmul_rn(d, static_cast<float>(quant));
+    value.at[i] = __fmul_rn(d, byte_less(quants, i, 32));
   }
   return value;
 }
 
-// Elements of a row of format qtype, as embed_gather numbers the formats.
-template <unsigned width>
-ZINC_DEVICE Pack<float, width> embedding_elements(const uint8_t* row, uint32_t e, uint32_t qtype) {
-  switch (qtype) {
-    case 0:
+// The formats as embed_gather numbers them.
+enum class Embedding : uint32_t { f32, f16, q8_0, q4_k, q6_k };
+
+template <Embedding format, unsigned width>
+ZINC_DEVICE Pack<float, width> embedding_elements(const uint8_t* row, uint32_t e) {
+  switch (format) {
+    case Embedding::f32:
       return embedding_f32<width>(row, e);
-    case 1:
+    case Embedding::f16:
       return embedding_f16<width>(row, e);
-    case 2:
+    case Embedding::q8_0:
       return embedding_q8_0<width>(row, e);
-    case 3:
+    case Embedding::q4_k:
       return embedding_q4_k<width>(row, e);
     default:
       return embedding_q6_k<width>(row, e);

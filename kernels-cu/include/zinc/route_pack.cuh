@@ -1,4 +1,4 @@
-// Inversion of token-to-expert routing by one block, in a fixed order: routes ascending in every expert's list, experts
+// Inversion of token-to-expert routing, in a fixed order: routes ascending in every expert's list, experts
 // ascending in the list of work blocks.
 #pragma once
 #include "zinc/warp.cuh"
@@ -29,11 +29,11 @@ struct Routes {
 // tokens and slots are counted on instead of divided for.
 template <class Visit>
 ZINC_DEVICE void scan_routes(const Routes& routes, uint64_t first, uint64_t last, Visit visit) {
-  constexpr unsigned ahead = 4;
+  constexpr unsigned ahead = 8;
   const uint32_t token_step = warp_size / routes.k;
   const uint32_t slot_step = warp_size % routes.k;
   uint64_t token = (first + lane_id()) / routes.k;
-  uint32_t slot = static_cast<uint32_t>((first + lane_id()) % routes.k);
+  uint32_t slot = static_cast<uint32_t>(first + lane_id() - token * routes.k);
   for (uint64_t at = first; at < last; at += ahead * warp_size) {
     uint32_t expert[ahead];
 #pragma unroll
@@ -51,28 +51,31 @@ ZINC_DEVICE void scan_routes(const Routes& routes, uint64_t first, uint64_t last
   }
 }
 
-// Adds the routes first .. last - 1 of each expert to the warp's own counters in shared memory.
-ZINC_DEVICE void count_routes(const Routes& routes, uint64_t first, uint64_t last, uint32_t* counter) {
-  scan_routes(routes, first, last, [=](uint64_t, uint32_t expert) {
-    if (expert < routes.n_experts) atomicAdd(&counter[expert], 1u);
-  });
-}
+// A warp's place in the list of one expert, in shared memory.
+struct ListEnd {
+  uint32_t next;   // place of the warp's next route
+  uint32_t lanes;  // lanes whose routes of the current visit name the expert; 0 between visits
+};
 
-// Gives each of the routes first .. last - 1 in ascending order the next place in its expert's list: visit(r, expert,
-// place). next[expert] is the warp's own counter in shared memory; it ends up increased by the expert's routes. Dropped
-// routes are not visited.
+// Gives each of the routes first .. last - 1 in ascending order that name one of the experts first_expert ..
+// first_expert + experts - 1 the next place in its expert's list: visit(r, expert, place). end[expert - first_expert]
+// is the warp's own; its `next` ends up increased by the expert's routes. The lanes find each other through a mask in
+// shared memory: the instruction that matches lanes takes several times as long.
 template <class Visit>
-ZINC_DEVICE void deal_routes(const Routes& routes, uint64_t first, uint64_t last, uint32_t* next, Visit visit) {
+ZINC_DEVICE void deal_routes(const Routes& routes, uint64_t first, uint64_t last, uint32_t first_expert,
+                             uint32_t experts, ListEnd* end, Visit visit) {
   scan_routes(routes, first, last, [=](uint64_t r, uint32_t expert) {
-    const unsigned same = __match_any_sync(full_warp, expert);
-    const unsigned lower = same & ((1u << lane_id()) - 1);
-    const bool exists = expert < routes.n_experts;
-    const uint32_t place = exists ? next[expert] : 0;
+    const bool mine = expert < routes.n_experts && expert - first_expert < experts;
+    if (!__any_sync(full_warp, mine)) return;
+    ListEnd* const own = end + (mine ? expert - first_expert : 0);
+    if (mine) atomicOr(&own->lanes, 1u << lane_id());
     __syncwarp();
-    // The last lane of an expert leaves the counter for the next visit.
-    if (exists && same >> lane_id() == 1) next[expert] = place + __popc(same);
+    const ListEnd list = *own;
     __syncwarp();
-    if (exists) visit(r, expert, place + __popc(lower));
+    // The last lane of an expert prepares the next visit.
+    if (mine && list.lanes >> lane_id() == 1) *own = {list.next + __popc(list.lanes), 0};
+    __syncwarp();
+    if (mine) visit(r, expert, list.next + __popc(list.lanes & ((1u << lane_id()) - 1)));
   });
 }
 

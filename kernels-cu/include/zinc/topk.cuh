@@ -9,27 +9,9 @@ namespace zinc {
 constexpr unsigned topk_residues = 64;
 constexpr unsigned topk_max_experts = 256;
 
-// Bits of a float, reordered so that unsigned comparison orders the floats.
-ZINC_DEVICE uint32_t ordered_bits(float value) {
-  const uint32_t bits = __float_as_uint(value);
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
 // The float of ordered bits.
 ZINC_DEVICE float from_ordered_bits(uint32_t bits) {
   return __uint_as_float(bits & 0x80000000u ? bits & 0x7fffffffu : ~bits);
-}
-
-ZINC_DEVICE uint32_t warp_max_u32(uint32_t value) {
-#if ZINC_ARCH == 0 || ZINC_ARCH >= 80
-  return __reduce_max_sync(full_warp, value);
-#else
-#pragma unroll
-  for (unsigned offset = warp_size / 2; offset > 0; offset /= 2) {
-    value = max(value, __shfl_xor_sync(full_warp, value, offset));
-  }
-  return value;
-#endif
 }
 
 // How softmax_topk compares the best experts of the residue classes: by the exact logit (-0 equals +0), then the lower

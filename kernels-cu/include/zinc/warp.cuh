@@ -37,14 +37,25 @@ ZINC_DEVICE float warp_max(float value) {
   return value;
 }
 
-// Largest unsigned key of the warp.
-ZINC_DEVICE uint64_t warp_max_key(uint64_t key) {
+// Largest and smallest number of the warp. From sm_80 on one instruction.
+ZINC_DEVICE uint32_t warp_max_u32(uint32_t value) {
+#if ZINC_ARCH == 0 || ZINC_ARCH >= 80
+  return __reduce_max_sync(full_warp, value);
+#else
 #pragma unroll
   for (unsigned offset = warp_size / 2; offset > 0; offset /= 2) {
-    const uint64_t other = __shfl_xor_sync(full_warp, key, offset);
-    key = other > key ? other : key;
+    value = max(value, __shfl_xor_sync(full_warp, value, offset));
   }
-  return key;
+  return value;
+#endif
+}
+
+ZINC_DEVICE uint32_t warp_min_u32(uint32_t value) { return ~warp_max_u32(~value); }
+
+// Bits of a float, reordered so that unsigned comparison orders the floats.
+ZINC_DEVICE uint32_t ordered_bits(float value) {
+  const uint32_t bits = __float_as_uint(value);
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
 // A value and the index it was found at. Between equal values the lower index wins, whatever the order of comparison;
@@ -60,12 +71,13 @@ struct Best {
   }
 };
 
-ZINC_DEVICE Best warp_argmax(Best best) {
-#pragma unroll
-  for (unsigned offset = warp_size / 2; offset > 0; offset /= 2) {
-    best.take_better({__shfl_xor_sync(full_warp, best.value, offset), __shfl_xor_sync(full_warp, best.index, offset)});
-  }
-  return best;
+// Whether this lane's best is that of the warp. Of lanes with the same one the lowest says so.
+ZINC_DEVICE bool is_warp_best(Best best) {
+  const uint32_t order = ordered_bits(best.value + 0.0f);  // -0 equals +0
+  const bool largest = order == warp_max_u32(order);
+  const uint32_t index = warp_min_u32(largest ? best.index : 0xffffffffu);
+  const unsigned owners = __ballot_sync(full_warp, largest && best.index == index);
+  return lane_id() + 1 == static_cast<unsigned>(__ffs(owners));
 }
 
 // The block-wide forms. Every thread of a block of whole warps must call them, with a shared `scratch` that nothing
@@ -80,6 +92,16 @@ ZINC_DEVICE T block_sum(T value, T (&scratch)[max_block_warps]) {
   return warp_sum(lane_id() < block_warps() ? scratch[lane_id()] : T{});
 }
 
+// Sum of the values of this lane and those before it.
+ZINC_DEVICE uint32_t warp_prefix_sum(uint32_t value) {
+#pragma unroll
+  for (unsigned offset = 1; offset < warp_size; offset *= 2) {
+    const uint32_t lower = __shfl_up_sync(full_warp, value, offset);
+    if (lane_id() >= offset) value += lower;
+  }
+  return value;
+}
+
 // Sums of the values of all threads before this one, and of all threads.
 struct PrefixSum {
   uint32_t before;
@@ -87,12 +109,7 @@ struct PrefixSum {
 };
 
 ZINC_DEVICE PrefixSum block_prefix_sum(uint32_t value, uint32_t (&scratch)[max_block_warps]) {
-  uint32_t inclusive = value;
-#pragma unroll
-  for (unsigned offset = 1; offset < warp_size; offset *= 2) {
-    const uint32_t lower = __shfl_up_sync(full_warp, inclusive, offset);
-    if (lane_id() >= offset) inclusive += lower;
-  }
+  const uint32_t inclusive = warp_prefix_sum(value);
   if (lane_id() == warp_size - 1) scratch[warp_id()] = inclusive;
   __syncthreads();
   PrefixSum sums = {inclusive - value, 0};
@@ -111,11 +128,14 @@ ZINC_DEVICE float block_max(float value, float (&scratch)[max_block_warps]) {
   return warp_max(scratch[lane_id() < block_warps() ? lane_id() : 0]);
 }
 
-ZINC_DEVICE Best block_argmax(Best best, Best (&scratch)[max_block_warps]) {
-  best = warp_argmax(best);
-  if (lane_id() == 0) scratch[warp_id()] = best;
+// Gives the best of the block to store(best), in one thread.
+template <class Store>
+ZINC_DEVICE void with_block_best(Best best, Best (&scratch)[max_block_warps], Store store) {
+  if (is_warp_best(best)) scratch[warp_id()] = best;
   __syncthreads();
-  return warp_argmax(scratch[lane_id() < block_warps() ? lane_id() : 0]);
+  if (warp_id() != 0) return;
+  best = scratch[lane_id() < block_warps() ? lane_id() : 0];
+  if (is_warp_best(best)) store(best);
 }
 
 }  // namespace zinc

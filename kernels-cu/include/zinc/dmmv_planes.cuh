@@ -60,35 +60,30 @@ struct Planes {
   template <unsigned threads, class Source>
   ZINC_DEVICE bool fill(const Source& source, unsigned v, uint32_t columns) const {
     bool unfit = false;
-    // Steps are whole warps' work, so the shuffles have all their lanes.
-    const uint32_t fours = steps * (step_columns / 4);
-    constexpr unsigned together = 2;  // loads that are on their way at a time
-    for (uint32_t first = threadIdx.x; first < fours; first += together * threads) {
-      float4 values[together];
-#pragma unroll
-      for (unsigned i = 0; i < together; ++i) {
-        const uint32_t c = 4 * (first + i * threads);
-        values[i] = c < columns ? source.four(v, c) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-      }
-#pragma unroll
-      for (unsigned i = 0; i < together; ++i) {
-        const uint32_t four = first + i * threads;
-        if (four < fours) unfit = put(values[i], 4 * four) || unfit;
-      }
+    // Steps are whole warps' work.
+    for (uint32_t c = lane_columns * threadIdx.x; c < steps * step_columns; c += lane_columns * threads) {
+      unfit = put(c < columns ? source.four(v, c) : make_float4(0.0f, 0.0f, 0.0f, 0.0f),
+                  c + 4 < columns ? source.four(v, c + 4) : make_float4(0.0f, 0.0f, 0.0f, 0.0f), c) ||
+              unfit;
     }
     return unfit;
   }
 
- private:
-  // Stores the columns c .. c + 3; all lanes of the warp have neighbouring ones.
-  ZINC_DEVICE bool put(const float4& x, uint32_t c) const {
-    constexpr unsigned group_lanes = Layout::group_columns / 4;
+  // What a lane stores at a time.
+  static constexpr unsigned lane_columns = step_columns / warp_size;
+
+  // Stores the columns c .. c + 7, a step by all lanes of a warp; true as fill is.
+  ZINC_DEVICE bool put(const float4& x0, const float4& x1, uint32_t c) const {
+    static_assert(lane_columns == 8);
+    constexpr unsigned group_lanes = Layout::group_columns / lane_columns;
     constexpr uint32_t smallest = (127u - 90) << 23;  // 2^-90
     constexpr uint32_t largest = (127u + 96) << 23;   // 2^96
+    const float x[lane_columns] = {x0.x, x0.y, x0.z, x0.w, x1.x, x1.y, x1.z, x1.w};
     // Bit patterns of magnitudes are in the order of the magnitudes, with NaN above infinity.
     constexpr uint32_t magnitude = 0x7FFFFFFFu;
-    uint32_t top = max(max(__float_as_uint(x.x) & magnitude, __float_as_uint(x.y) & magnitude),
-                       max(__float_as_uint(x.z) & magnitude, __float_as_uint(x.w) & magnitude));
+    uint32_t top = 0;
+#pragma unroll
+    for (unsigned i = 0; i < lane_columns; ++i) top = max(top, __float_as_uint(x[i]) & magnitude);
 #pragma unroll
     for (unsigned offset = group_lanes / 2; offset > 0; offset /= 2) {
       top = max(top, static_cast<uint32_t>(__shfl_xor_sync(full_warp, top, offset)));
@@ -96,23 +91,29 @@ struct Planes {
     const bool unfit = (top != 0 && top < smallest) || top >= largest;
     const uint32_t exponent = min(max(top, smallest), largest) >> 23;  // of the power of two at or below the largest
     const float to_integer = __uint_as_float((127u + 29 + 127 - exponent) << 23);
-    const uint32_t digits[4] = {balanced(x.x * to_integer), balanced(x.y * to_integer), balanced(x.z * to_integer),
-                                balanced(x.w * to_integer)};
-    // Bytes of four columns to words of four planes.
-    const uint32_t low01 = __byte_perm(digits[0], digits[1], 0x5140u);
-    const uint32_t low23 = __byte_perm(digits[2], digits[3], 0x5140u);
-    const uint32_t high01 = __byte_perm(digits[0], digits[1], 0x7362u);
-    const uint32_t high23 = __byte_perm(digits[2], digits[3], 0x7362u);
-    const uint32_t words[planes] = {__byte_perm(low01, low23, 0x5410u), __byte_perm(low01, low23, 0x7632u),
-                                    __byte_perm(high01, high23, 0x5410u), __byte_perm(high01, high23, 0x7632u)};
     const uint32_t step = c / step_columns;
     const unsigned at = Tiles::position(c % step_columns);
     const unsigned set = at / set_columns;
     const unsigned lane = at / 16 % 4;
+    uint32_t words[planes][2];
+#pragma unroll
+    for (unsigned i = 0; i < 2; ++i) {
+      // Bytes of four columns to words of four planes.
+      const uint32_t digits[4] = {balanced(x[4 * i] * to_integer), balanced(x[4 * i + 1] * to_integer),
+                                  balanced(x[4 * i + 2] * to_integer), balanced(x[4 * i + 3] * to_integer)};
+      const uint32_t low01 = __byte_perm(digits[0], digits[1], 0x5140u);
+      const uint32_t low23 = __byte_perm(digits[2], digits[3], 0x5140u);
+      const uint32_t high01 = __byte_perm(digits[0], digits[1], 0x7362u);
+      const uint32_t high23 = __byte_perm(digits[2], digits[3], 0x7362u);
+      words[0][i] = __byte_perm(low01, low23, 0x5410u);
+      words[1][i] = __byte_perm(low01, low23, 0x7632u);
+      words[2][i] = __byte_perm(high01, high23, 0x5410u);
+      words[3][i] = __byte_perm(high01, high23, 0x7632u);
+    }
     uint8_t* const to = memory + step * Layout::plane_bytes + lane % 2 * 16 + at % 16;
 #pragma unroll
     for (unsigned p = 0; p < planes; ++p) {
-      *reinterpret_cast<uint32_t*>(to + Layout::plane_at(set, lane / 2, p)) = words[p];
+      *reinterpret_cast<uint2*>(to + Layout::plane_at(set, lane / 2, p)) = make_uint2(words[p][0], words[p][1]);
     }
     if (c % Layout::group_columns == 0) {
       const float scale = __uint_as_float((exponent - 29) << 23) * Tiles::set_scale(set);
@@ -123,12 +124,13 @@ struct Planes {
       pair[step_sets * Layout::set_scales] = scale * 65536.0f;
     }
     if constexpr (Tiles::has_minimum) {
-      const float sum = warp_sum<group_lanes>((x.x + x.y) + (x.z + x.w));
+      const float sum = warp_sum<group_lanes>(((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7])));
       if (c % Layout::group_columns == 0) reinterpret_cast<float*>(sums())[c / Layout::group_columns] = sum;
     }
     return unfit;
   }
 
+ private:
   // The four digits of the integer nearest to `value`, d0 in the lowest byte. Adding 128 to each digit makes them
   // bytes without borrows between them; flipping their top bits takes the 128 off again.
   static ZINC_DEVICE uint32_t balanced(float value) {

@@ -14,7 +14,8 @@
 //   pitch                          between rows in shared memory, where lanes take weights from a copy there, which
 //   needs no
 //                                  alignment; 0 where they load them
-//   position(column)               set * 64 + lane of the quad * 16 + byte of a column of a step; neighbouring fours of
+//   position(column)               set * 64 + lane of the quad * 16 + byte of a column of a step; neighbouring eights
+//   of
 //                                  columns stay together
 //   set_scale(set)                 a power of two that the bytes of a set are to be multiplied with
 //   Fragment                       what a lane holds of a row's step: load(first byte of the step, lane of the quad),
@@ -126,11 +127,12 @@ struct TileLane {
   static constexpr int32_t magic_bits = 0x4B400000;
   static constexpr float magic = 12582912.0f;
 
-  ZINC_DEVICE TileLane(const TileMemory<Tiles, Shape>& memory, uint32_t steps)
-      : own_planes(own(memory, steps)),
-        scales(memory.vector(0, steps).scales() + quad_lane() * (step_sets * Layout::set_scales * 4)),
-        sums(memory.vector(0, steps).sums() + quad_lane() * 8),
-        vector_stride(steps * Layout::step_bytes),
+  // `first` are the planes of vector 0; those of the next ones follow.
+  ZINC_DEVICE TileLane(const uint8_t* zeros, const Planes<Tiles>& first)
+      : own_planes(mine() ? first.memory + quad_lane() % 2 * 16 : zeros),
+        scales(first.scales() + quad_lane() * (step_sets * Layout::set_scales * 4)),
+        sums(first.sums() + quad_lane() * 8),
+        vector_stride(first.steps * Layout::step_bytes),
         lane(quad_lane()) {
     plane_stride = held(mine() ? Layout::plane_bytes : 0);
 #pragma unroll
@@ -212,10 +214,6 @@ struct TileLane {
   static ZINC_DEVICE unsigned token() { return lane_id() / 4; }
   // Whether the planes of this lane's token belong to its half of the quads.
   static ZINC_DEVICE bool mine() { return token() / planes_per_half == quad_lane() / 2; }
-  static ZINC_DEVICE const uint8_t* own(const TileMemory<Tiles, Shape>& memory, uint32_t steps) {
-    return mine() ? memory.vector(0, steps).memory + quad_lane() % 2 * 16 : memory.memory;
-  }
-
   static ZINC_DEVICE void add_sums(float (&dot)[2], const int32_t (&c)[4], float x_scale,
                                    const typename Tiles::Factors (&factors)[2], unsigned which) {
 #pragma unroll
@@ -318,100 +316,54 @@ class DirectFeed {
   }
 };
 
-// Weights that go through shared memory, because their blocks are not aligned for wide loads: a warp copies the aligned
-// 16-byte chunks around a step of its 16 rows. Half a warp copies a row.
-template <class Tiles, class Shape, unsigned matrices>
-class StagedFeed {
-  using Work = TileWork<Tiles, Shape, matrices>;
+// Copies of steps of rows to shared memory, for weights whose blocks are not aligned for wide loads: a warp copies the
+// aligned 16-byte chunks around the step. Half a warp copies a row.
+template <class Tiles>
+class StagedStep {
   static constexpr unsigned chunk = 16;
   static constexpr unsigned row_lanes = warp_size / 2;
   // A row's step begins up to 16 - alignment bytes into its first chunk.
   static constexpr unsigned chunks = (Tiles::step_bytes + (chunk - Tiles::alignment) + chunk - 1) / chunk;
   static constexpr unsigned more_chunks = chunks > row_lanes ? chunks - row_lanes : 0;
-  static_assert(chunks * chunk <= Tiles::pitch && more_chunks <= 2);
-
-  const Work& work_;
-  const uint8_t* const (&matrix_)[matrices];
-  uint32_t tile_;  // the next one to copy
-  uint32_t step_;
-  SharedAddress stages_;
+  static_assert(chunks * chunk <= Tiles::pitch || Tiles::pitch == 0);
 
  public:
-  ZINC_DEVICE StagedFeed(const TileMemory<Tiles, Shape>& memory, const Work& work,
-                         const uint8_t* const (&matrix)[matrices])
-      : work_(work), matrix_(matrix), tile_(work.first), step_(work.part), stages_(memory.warp_stage()) {}
-
-  ZINC_DEVICE void load_next(unsigned stage) {
-    __syncwarp();  // all lanes are done with what was there
-    if (tile_ < work_.tiles) {
-      // Chunks at the end of a row may reach into what follows it, which may be nothing.
-      if (step_ + 1 == work_.steps) {
-        copy<true>(stage);
-      } else {
-        copy<false>(stage);
-      }
-      work_.advance(tile_, step_);
+  // Starts the copy of the step that begins at `from`, and of those of the next rows, of which `rows` exist. `left` is
+  // what is left of a row from there on: chunks at its end may reach into what follows it, which may be nothing.
+  template <unsigned most_rows>
+  static ZINC_DEVICE void copy(SharedAddress to, const uint8_t* from, uint64_t row_size, unsigned rows, uint64_t left) {
+    if (left <= Tiles::step_bytes) {
+      copy_rows<most_rows, true>(to, from, row_size, rows, static_cast<unsigned>(left));
+    } else {
+      copy_rows<most_rows, false>(to, from, row_size, rows, Tiles::step_bytes);
     }
-    commit_copies();  // a group per stage, empty or not
   }
 
-  // Leaves the shared memory to others, after a barrier.
-  ZINC_DEVICE void stop() const { wait_for_copies<0>(); }
-
-  template <class Lane, class Use>
-  ZINC_DEVICE void use(unsigned stage, uint32_t tile, uint32_t step, const Lane& lane, Use use) const {
-    wait_for_copies<Shape::stages - 1>();
-    __syncwarp();
-    const unsigned group = lane_id() / 4;
-    const SharedAddress rows = stages_ + stage * stage_bytes<Tiles>;
-    const unsigned at0 = misalignment(0, tile, group, step);
-    const unsigned at1 = misalignment(matrices - 1, tile, matrices == 1 ? group + 8 : group, step);
-    const typename Tiles::Fragment row0(StagedRow(rows + group * Tiles::pitch, at0), lane);
-    const typename Tiles::Fragment row1(StagedRow(rows + (group + 8) * Tiles::pitch, at1), lane);
-    use(row0, row1);
+  // What was copied of the step that begins at the address of which these are the lower bits.
+  static ZINC_DEVICE StagedRow row(SharedAddress copied, uint32_t address) {
+    return StagedRow(copied, address % chunk);
   }
 
  private:
-  // How far the step of a row of the tile lies behind a chunk's boundary; rows past the end do not matter.
-  ZINC_DEVICE unsigned misalignment(unsigned i, uint32_t tile, unsigned row, uint32_t step) const {
-    const uint32_t r = tile * Work::tile_rows + row;
-    const uint32_t address = static_cast<uint32_t>(reinterpret_cast<uint64_t>(matrix_[i])) +
-                             r * static_cast<uint32_t>(work_.row_size) + step * Tiles::step_bytes;
-    return address % chunk;
-  }
-
-  template <bool last>
-  ZINC_DEVICE void copy(unsigned stage) const {
-    const SharedAddress to = stages_ + stage * stage_bytes<Tiles>;
-    const uint64_t first = uint64_t{tile_} * Work::tile_rows;
-    const unsigned rows = work_.m - first < Work::tile_rows ? static_cast<unsigned>(work_.m - first) : Work::tile_rows;
-    // What is left of the row.
-    const unsigned left = static_cast<unsigned>(work_.row_size) - step_ * Tiles::step_bytes;
+  template <unsigned most_rows, bool last>
+  static ZINC_DEVICE void copy_rows(SharedAddress to, const uint8_t* from, uint64_t row_size, unsigned rows,
+                                    unsigned left) {
     {
       const unsigned c = lane_id() % row_lanes;
       const unsigned odd = lane_id() / row_lanes;
-      const uint8_t* from[matrices];
-#pragma unroll
-      for (unsigned i = 0; i < matrices; ++i) {
-        from[i] = matrix_[i] + (first + odd) * work_.row_size + step_ * Tiles::step_bytes + chunk * c;
-      }
+      const uint8_t* const first = from + odd * row_size + chunk * c;
       const SharedAddress here = to + (odd * Tiles::pitch + chunk * c);
 #pragma unroll
-      for (unsigned i = 0; i < mma_rows; i += 2) {
-        const unsigned row = i % Work::tile_rows;
-        if (c < chunks && row + odd < rows) {
-          copy_chunk<last>(here + i * Tiles::pitch, from[i / Work::tile_rows] + row * work_.row_size, c, left);
-        }
+      for (unsigned i = 0; i < most_rows; i += 2) {
+        if (c < chunks && i + odd < rows) copy_chunk<last>(here + i * Tiles::pitch, first + i * row_size, c, left);
       }
     }
     if constexpr (more_chunks > 0) {
-      const unsigned c = row_lanes + lane_id() / mma_rows;
-      const unsigned i = lane_id() % mma_rows;
-      const unsigned row = i % Work::tile_rows;
-      const uint8_t* const matrix = i < Work::tile_rows ? matrix_[0] : matrix_[matrices - 1];
-      if (c < chunks && row < rows) {
-        copy_chunk<last>(to + (i * Tiles::pitch + chunk * c),
-                         matrix + (first + row) * work_.row_size + step_ * Tiles::step_bytes + chunk * c, c, left);
+      static_assert(more_chunks * most_rows <= warp_size);
+      const unsigned c = row_lanes + lane_id() / most_rows;
+      const unsigned i = lane_id() % most_rows;
+      if (c < chunks && i < rows) {
+        copy_chunk<last>(to + (i * Tiles::pitch + chunk * c), from + i * row_size + chunk * c, c, left);
       }
     }
   }
@@ -432,6 +384,66 @@ class StagedFeed {
     } else {
       to.copy16(from - past);
     }
+  }
+};
+
+// Weights that go through shared memory.
+template <class Tiles, class Shape, unsigned matrices>
+class StagedFeed {
+  using Work = TileWork<Tiles, Shape, matrices>;
+  using Step = StagedStep<Tiles>;
+
+  const Work& work_;
+  const uint8_t* const (&matrix_)[matrices];
+  uint32_t tile_;  // the next one to copy
+  uint32_t step_;
+  SharedAddress stages_;
+
+ public:
+  ZINC_DEVICE StagedFeed(const TileMemory<Tiles, Shape>& memory, const Work& work,
+                         const uint8_t* const (&matrix)[matrices])
+      : work_(work), matrix_(matrix), tile_(work.first), step_(work.part), stages_(memory.warp_stage()) {}
+
+  ZINC_DEVICE void load_next(unsigned stage) {
+    __syncwarp();  // all lanes are done with what was there
+    if (tile_ < work_.tiles) {
+      const uint64_t first = uint64_t{tile_} * Work::tile_rows;
+      const unsigned rows =
+          work_.m - first < Work::tile_rows ? static_cast<unsigned>(work_.m - first) : Work::tile_rows;
+      const uint64_t at = uint64_t{step_} * Tiles::step_bytes;
+#pragma unroll
+      for (unsigned i = 0; i < matrices; ++i) {
+        Step::template copy<Work::tile_rows>(
+            stages_ + (stage * stage_bytes<Tiles> + i * Work::tile_rows * Tiles::pitch),
+            matrix_[i] + first * work_.row_size + at, work_.row_size, rows, work_.row_size - at);
+      }
+      work_.advance(tile_, step_);
+    }
+    commit_copies();  // a group per stage, empty or not
+  }
+
+  // Leaves the shared memory to others, after a barrier.
+  ZINC_DEVICE void stop() const { wait_for_copies<0>(); }
+
+  template <class Lane, class Use>
+  ZINC_DEVICE void use(unsigned stage, uint32_t tile, uint32_t step, const Lane& lane, Use use) const {
+    wait_for_copies<Shape::stages - 1>();
+    __syncwarp();
+    const unsigned group = lane_id() / 4;
+    const SharedAddress rows = stages_ + stage * stage_bytes<Tiles>;
+    const uint32_t at0 = address(0, tile, group, step);
+    const uint32_t at1 = address(matrices - 1, tile, matrices == 1 ? group + 8 : group, step);
+    const typename Tiles::Fragment row0(Step::row(rows + group * Tiles::pitch, at0), lane);
+    const typename Tiles::Fragment row1(Step::row(rows + (group + 8) * Tiles::pitch, at1), lane);
+    use(row0, row1);
+  }
+
+ private:
+  // Where the step of a row of the tile lies, its lower bits; rows past the end do not matter.
+  ZINC_DEVICE uint32_t address(unsigned i, uint32_t tile, unsigned row, uint32_t step) const {
+    const uint32_t r = tile * Work::tile_rows + row;
+    return static_cast<uint32_t>(reinterpret_cast<uint64_t>(matrix_[i])) + r * static_cast<uint32_t>(work_.row_size) +
+           step * Tiles::step_bytes;
   }
 };
 
@@ -457,7 +469,7 @@ ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8
     return false;
   }
 
-  const TileLane<Tiles, Shape> x(memory, work.steps);
+  const TileLane<Tiles, Shape> x(memory.memory, memory.vector(0, work.steps));
   const unsigned group = lane_id() / 4;
   const unsigned lane = lane_id() % 4;
   float sum[2][Shape::vectors] = {};

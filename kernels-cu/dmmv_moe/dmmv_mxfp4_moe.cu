@@ -16,5 +16,5 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_mxfp4_moe(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* routing,
                    dmmv_mxfp4_moe_push p) {
   using Shape = zinc::RowShape<tile::warps, tile::rows>;
-  zinc::dmmv_moe<zinc::Mxfp4, Shape, tile::columns>(weights, x, y, routing, p);
+  zinc::dmmv_moe<zinc::FloatSlots<zinc::Mxfp4, Shape, tile::columns>>(weights, x, y, routing, p);
 }

@@ -15,5 +15,5 @@ namespace tile = dmmv_q5_1_moe_tile;
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q5_1_moe(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* routing, dmmv_q5_1_moe_push p) {
   using Shape = zinc::RowShape<tile::warps, tile::rows>;
-  zinc::dmmv_moe<zinc::Q5_1, Shape, tile::columns>(weights, x, y, routing, p);
+  zinc::dmmv_moe<zinc::FloatSlots<zinc::Q5_1, Shape, tile::columns>>(weights, x, y, routing, p);
 }

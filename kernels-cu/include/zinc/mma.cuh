@@ -96,4 +96,62 @@ ZINC_DEVICE void mma_int8(int32_t (&sums)[4], const uint32_t (&a)[columns / 8], 
   mma_int8<columns, Row>(sums, a, b, start);
 }
 
+#ifdef ZINC_EMULATOR
+struct MmaTf32Lane {
+  uint32_t a[4];
+  uint32_t b[2];
+  float sums[4];
+};
+
+inline void run_mma_tf32(::zinc_emulator::Lanes& lanes) {
+  const auto tf32 = [](uint32_t bits) { return __uint_as_float(bits & 0xffffe000u); };
+  float a[16][8];
+  float b[8][8];
+  // What a lane that does not exist would have held is undefined.
+  memset(a, static_cast<int>(lanes.poison & 0xFFu), sizeof a);
+  memset(b, static_cast<int>(lanes.poison & 0xFFu), sizeof b);
+  for (unsigned lane = 0; lane < warp_size; ++lane) {
+    if (!lanes.has(lane)) continue;
+    const MmaTf32Lane& from = *static_cast<const MmaTf32Lane*>(lanes.args[lane]);
+    for (unsigned i = 0; i < 4; ++i) a[lane / 4 + i % 2 * 8][lane % 4 + i / 2 * 4] = tf32(from.a[i]);
+    for (unsigned i = 0; i < 2; ++i) b[lane / 4][lane % 4 + i * 4] = tf32(from.b[i]);
+  }
+  for (unsigned lane = 0; lane < warp_size; ++lane) {
+    if (!lanes.has(lane)) continue;
+    MmaTf32Lane& to = *static_cast<MmaTf32Lane*>(lanes.args[lane]);
+    for (unsigned i = 0; i < 4; ++i) {
+      const float* const row = a[lane / 4 + i / 2 * 8];
+      const float* const column = b[lane % 4 * 2 + i % 2];
+      double sum = to.sums[i];
+      for (unsigned c = 0; c < 8; ++c) sum += static_cast<double>(row[c]) * column[c];
+      to.sums[i] = static_cast<float>(sum);
+    }
+  }
+}
+
+inline constexpr ::zinc_emulator::Collective mma_tf32_collective = {"mma.sync", run_mma_tf32};
+#endif
+
+// sums += A B for 16 x 8 numbers A and 8 x 8 numbers B of tf32, f32 without the last 13 bits, which are ignored. All
+// lanes of a warp call it together. It is mma.sync.m16n8k8 (PTX ISA, "Matrix Fragments for mma.m16n8k8"), from compute
+// capability 8.0 on. With group = lane / 4 and part = lane % 4, a lane holds
+//   a[2 j + h]      column part + 4 j of row group + 8 h of A
+//   b[j]            row part + 4 j of column group of B
+//   sums[2 h + e]   row group + 8 h, column 2 part + e
+ZINC_DEVICE void mma_tf32(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#ifdef ZINC_EMULATOR
+  MmaTf32Lane lane;
+  memcpy(lane.a, a, sizeof a);
+  memcpy(lane.b, b, sizeof b);
+  memcpy(lane.sums, sums, sizeof sums);
+  ::zinc_emulator::warp_collective(mma_tf32_collective, full_warp, lane, __FILE__, __LINE__);
+  memcpy(sums, lane.sums, sizeof sums);
+#elif ZINC_ARCH >= 80
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
 }  // namespace zinc

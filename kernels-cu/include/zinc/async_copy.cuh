@@ -1,0 +1,63 @@
+// Copies from global to shared memory that run beside the copying thread (cp.async, from compute capability 8.0 on;
+// before, a load and a store).
+#pragma once
+#include "zinc/platform.cuh"
+
+namespace zinc {
+
+// A place in shared memory as the copies take it. Offsets in bytes may be added to it.
+#ifdef ZINC_EMULATOR
+using SharedAddress = unsigned char*;
+#else
+using SharedAddress = uint32_t;
+#endif
+
+ZINC_DEVICE SharedAddress shared_address(void* shared) {
+#ifdef ZINC_EMULATOR
+  return static_cast<unsigned char*>(shared);
+#else
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+#endif
+}
+
+// Starts a copy of 4, 8 or 16 bytes, both addresses multiples of that. The thread that started it sees the bytes after
+// it has waited for the copy's group, other threads after a barrier that follows.
+template <unsigned bytes>
+ZINC_DEVICE void async_copy(SharedAddress to, const void* global) {
+  static_assert(bytes == 4 || bytes == 8 || bytes == 16, "the sizes of cp.async");
+#ifdef ZINC_EMULATOR
+  ::zinc_emulator::copy_async(to, global, bytes);
+#elif ZINC_ARCH >= 80
+  if constexpr (bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(bytes) : "memory");
+  }
+#else
+  const uint32_t* const words = static_cast<const uint32_t*>(global);
+  for (unsigned i = 0; i < bytes / 4; ++i) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + 4 * i), "r"(words[i]) : "memory");
+  }
+#endif
+}
+
+// Makes a group of the copies that the thread has started since the last commit.
+ZINC_DEVICE void async_commit() {
+#ifdef ZINC_EMULATOR
+  ::zinc_emulator::copy_async_commit();
+#elif ZINC_ARCH >= 80
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Waits for all of the thread's groups but the `newest` last ones.
+template <unsigned newest>
+ZINC_DEVICE void async_wait() {
+#ifdef ZINC_EMULATOR
+  ::zinc_emulator::copy_async_wait(newest);
+#elif ZINC_ARCH >= 80
+  asm volatile("cp.async.wait_group %0;" ::"n"(newest) : "memory");
+#endif
+}
+
+}  // namespace zinc

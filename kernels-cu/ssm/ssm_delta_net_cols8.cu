@@ -1,16 +1,20 @@
-// Gated delta-rule recurrence of 128-wide heads. Grid: x over value heads, y over groups of state rows; a warp owns
-// `rows` rows of one head's state, a lane every 32nd column of them, for all tokens.
-//@ tile = { warps = 4, rows = 4 }
-//@ block = ["32 * warps"]
-//@ grid = ["dt_rank", "ceil_div(head_v_dim, warps * rows)"]
+// Gated delta-rule recurrence of 128-wide heads. Grid: x over value heads, y over groups of
+// state rows. A row warp owns a few rows of one head's state for all tokens; the helper warps prepare the tokens for
+// them.
+//@ tile = { row_lanes = 8, lane_rows = 2, row_warps = 4, helper_warps = 1, chunk = 8 }
+//@ block = ["32 * (row_warps + helper_warps)"]
+//@ grid = ["dt_rank", "ceil_div(head_v_dim, 32 / row_lanes * lane_rows * row_warps)"]
+//@ shared = "min(3, ceil_div(n_tok, chunk)) * min(n_tok, chunk) * (264 + 32 / row_lanes * lane_rows * row_warps) * 4"
 #include "zinc/ssm_delta_net_cols8.h"
 
 #include "zinc/delta_net.cuh"
 
-ZINC_KERNEL void __launch_bounds__(32 * ssm_delta_net_cols8_tile::warps)
+ZINC_KERNEL void __launch_bounds__(32 * (ssm_delta_net_cols8_tile::row_warps + ssm_delta_net_cols8_tile::helper_warps))
     ssm_delta_net_cols8(const float* conv_out, const void* dt_bias, const float* alpha, const float* beta,
                         const void* ssm_a, float* state, float* out, ssm_delta_net_cols8_push p) {
+  using namespace ssm_delta_net_cols8_tile;
+  using Net = zinc::DeltaNet128<row_lanes, lane_rows, row_warps, helper_warps, chunk, true>;
+  ZINC_DYNAMIC_SHARED(Net::Token, shared);
   const zinc::DeltaNetBuffers buffers = {conv_out, dt_bias, alpha, beta, ssm_a, state, out};
-  constexpr uint32_t width = zinc::delta_net_max_width;
-  zinc::delta_net<ssm_delta_net_cols8_tile::rows, true>(buffers, p, width, width);
+  Net::run(buffers, p, shared);
 }

@@ -21,7 +21,7 @@ ZINC_KERNEL void __launch_bounds__(zinc::warp_size* ssm_qk_norm_tile::warps)
 #pragma unroll
   for (unsigned j = 0; j < lane_elements; ++j) element[j] = row[j * zinc::warp_size];
   const float scale = head < p.n_group ? 1.0f / sqrtf(static_cast<float>(width)) : 1.0f;
-  const float factor = zinc::unit_length_factor(element) * scale;
+  const float factor = zinc::unit_length_factor(zinc::warp_dot(element, element)) * scale;
 #pragma unroll
   for (unsigned j = 0; j < lane_elements; ++j) row[j * zinc::warp_size] = element[j] * factor;
 }

@@ -25,6 +25,27 @@ ZINC_DEVICE T warp_sum(T value) {
   return value;
 }
 
+// Sums `count` values, a power of two, over each aligned group of `width` lanes at once: the lane number l of the group
+// gets the sum of value l / (width / count). Each step trades half of the values with the partner lane, so that all the
+// sums cost count - 1 shuffles and a few more instead of five for each.
+template <unsigned width = warp_size, unsigned count>
+ZINC_DEVICE float warp_sums(const float (&value)[count]) {
+  static_assert(count <= width && (count & (count - 1)) == 0, "the sums are dealt to groups of lanes");
+  if constexpr (count == 1) {
+    return warp_sum<width>(value[0]);
+  } else {
+    const bool upper = lane_id() & (width / 2);
+    float half[count / 2];
+#pragma unroll
+    for (unsigned i = 0; i < count / 2; ++i) {
+      const float low = value[i];
+      const float high = value[count / 2 + i];
+      half[i] = (upper ? high : low) + __shfl_xor_sync(full_warp, upper ? low : high, width / 2);
+    }
+    return warp_sums<width / 2>(half);
+  }
+}
+
 // Largest value of each aligned group of `width` lanes that are `stride` lanes apart. A NaN is ignored unless the whole
 // group is NaN.
 template <unsigned width = warp_size, unsigned stride = 1>

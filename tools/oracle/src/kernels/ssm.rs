@@ -303,6 +303,11 @@ fn conv1d_batched_cases(cases: &mut Cases) {
             (9, 30, 9),
             (20, 30, 12),
             (3, 1000, 4),
+            // every warp has several steps of tokens, the last one a part of a step
+            (300, 6, 4),
+            (515, 130, 4),
+            (290, 5, 4),
+            (260, 7, 6),
         ] {
             for oldest in 0..(taps - 1).min(3) {
                 let conv = Conv {
@@ -318,6 +323,13 @@ fn conv1d_batched_cases(cases: &mut Cases) {
         }
         for (label, input) in INPUTS {
             add(format!("input {label}"), Conv { input, ..plain });
+            let conv = Conv {
+                tokens: Some(270),
+                channels: 8,
+                input,
+                ..plain
+            };
+            add(format!("input {label}, 270 tokens"), conv);
         }
         cases.add(format!("{kind}: fresh sequence"), |d| {
             let conv = Conv {
@@ -906,10 +918,10 @@ fn cols8_cases(cases: &mut Cases, shape: Net) {
             },
         );
     }
-    for tokens in [2, 5, 17, 64] {
+    for tokens in [2, 5, 15, 16, 17, 32, 33, 48, 64] {
         add(&format!("{tokens} tokens"), Net { tokens, ..single });
     }
-    for tokens in [2, 9] {
+    for tokens in [2, 9, 49] {
         let net = Net {
             tokens,
             gaps: [3, 1, 5],

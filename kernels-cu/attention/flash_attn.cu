@@ -1,49 +1,84 @@
-// Decode attention over the paged KV cache. Grid: x over (query head, slice), head-major; the block owns one query head
-// and one of the n_i_chunks slices of the sequence. Warps take turns at groups of keys, a lane owns four elements of
-// each 128 of a head, and the block combines its warps' sums at the end.
-//@ tile = { warps = 8 }
+// Decode attention over the paged KV cache. Grid: x over (kv head, slice, group of up to `heads` of its query heads,
+// block of the cluster), the last fastest. The blocks of a cluster deal the keys of the slice to their warps, a warp
+// computes all heads of the group for its keys, and the results are combined through shared memory.
+//@ tile = { warps = 6, cluster = 1, heads = 8, max_mma_dim = 512 }
 //@ block = ["32 * warps"]
-//@ grid = ["n_heads * n_i_chunks"]
-//@ shared = "warps * (head_dim + 2) * 4"
+//@ grid = ["n_kv_heads * n_i_chunks * ceil_div(n_heads / n_kv_heads, heads) * cluster"]
+//@ shared = "max(warps * 16384, (warps + 1 - ceil_div(min(head_dim, max_mma_dim), 256)) * (128 * min(min(head_dim, max_mma_dim), 256) + 2560) + 64 * min(head_dim, max_mma_dim) + 1024)"
+//@ [arch.75]
+//@ tile = { warps = 3, cluster = 1, heads = 2, max_mma_dim = 0 }
+//@ [arch.80]
+//@ tile = { warps = 4, cluster = 1, heads = 2, max_mma_dim = 0 }
+//@ [arch.90]
+//@ tile = { warps = 6, cluster = 8, heads = 8, max_mma_dim = 512 }
+//@ [arch.120]
+//@ tile = { warps = 2, cluster = 8, heads = 8, max_mma_dim = 256 }
 #include "zinc/flash_attn.h"
 
-#include "zinc/attention.cuh"
+#include "zinc/attention_decode.cuh"
 
-ZINC_KERNEL void __launch_bounds__(32 * flash_attn_tile::warps, 1)
+ZINC_KERNEL void __launch_bounds__(32 * flash_attn_tile::warps, 1) ZINC_CLUSTER(flash_attn_tile::cluster)
     flash_attn(const float* __restrict__ q, const float* __restrict__ k_cache, const float* __restrict__ v_cache,
                const uint32_t* __restrict__ page_table, float* __restrict__ out, const float* __restrict__ sinks,
                flash_attn_push p) {
-  using Grid = zinc::WarpGrid<1, flash_attn_tile::warps>;
-  ZINC_DYNAMIC_SHARED(float, shared);
-  const uint32_t head = blockIdx.x / p.n_i_chunks;
-  const uint32_t slice = blockIdx.x % p.n_i_chunks;
-  const zinc::KeyRange range = {uint64_t{slice} * p.seq_len / p.n_i_chunks,
-                                (uint64_t{slice} + 1) * p.seq_len / p.n_i_chunks, 0};
-  const zinc::PagedCache cache = {
-      k_cache, v_cache, page_table, p.page_size, p.n_kv_heads, head / (p.n_heads / p.n_kv_heads), p.head_dim};
+  using namespace flash_attn_tile;
+  ZINC_DYNAMIC_SHARED(unsigned char, shared);
+  const uint32_t kv_group = p.n_heads / p.n_kv_heads;
+  const uint32_t groups = (kv_group + heads - 1) / heads;
+  const uint32_t task = blockIdx.x / cluster;
+  const uint32_t slice = task / groups % p.n_i_chunks;
+  const uint32_t kv_head = task / groups / p.n_i_chunks;
+  const uint32_t first_head = kv_head * kv_group + task % groups * heads;
+  const uint32_t present = min(heads, (kv_head + 1) * kv_group - first_head);
+  const uint64_t begin = uint64_t{slice} * p.seq_len / p.n_i_chunks;
+  const uint64_t end = (uint64_t{slice} + 1) * p.seq_len / p.n_i_chunks;
+  const zinc::PagedCache cache = {k_cache, v_cache, page_table, p.page_size, p.n_kv_heads, kv_head, p.head_dim};
   const float scale = zinc::attention_scale(p.attn_scale_bits, p.head_dim);
-  const float* const query = q + uint64_t{head} * p.head_dim;
-  const bool whole = p.n_i_chunks == 1;
-  float* const row = out + uint64_t{blockIdx.x} * p.head_dim;
-  float* const slice_sums = out + uint64_t{gridDim.x} * p.head_dim + 2 * uint64_t{blockIdx.x};
+  const float* const queries = q + uint64_t{first_head} * p.head_dim;
+  float* const slice_sums = out + uint64_t{p.n_heads} * p.n_i_chunks * p.head_dim;
 
-  const auto store = [=](uint32_t, uint32_t d, float o, zinc::SliceSums sums) {
-    if (whole) {
-      row[d] = o * zinc::output_factor(sums, sinks[uint64_t{p.sink_offset} + head]);
-      return;
+  const auto store = [=](uint32_t row, uint32_t d, float4 o, zinc::SliceSums sums) {
+    const uint64_t at = uint64_t{first_head + row} * p.n_i_chunks + slice;
+    if (p.n_i_chunks == 1) {
+      o = zinc::scaled(o, zinc::output_factor(sums, sinks[uint64_t{p.sink_offset} + first_head + row]));
+    } else if (d == 0) {
+      slice_sums[2 * at] = sums.max;
+      slice_sums[2 * at + 1] = sums.sum;
     }
-    row[d] = o;
-    if (d == 0) {
-      slice_sums[0] = sums.max;
-      slice_sums[1] = sums.sum;
-    }
+    *reinterpret_cast<float4*>(out + at * p.head_dim + d) = o;
   };
-  // The registers of a lane are sized for 128, 256 or 512 elements a head.
-  if (p.head_dim <= 128) {
-    zinc::attend<Grid, 1, 1, 8>(query, 0, 1, cache, scale, range, shared, store);
-  } else if (p.head_dim <= 256) {
-    zinc::attend<Grid, 2, 1, 8>(query, 0, 1, cache, scale, range, shared, store);
-  } else {
-    zinc::attend<Grid, 4, 1, 4>(query, 0, 1, cache, scale, range, shared, store);
+  // The tensor cores take eight heads at a time, in the time that the others need for two or three.
+  if constexpr (max_mma_dim > 0) {
+    const auto attend = [&](auto head_dim) {
+      using Attention = zinc::DecodeMma<head_dim.value, warps, cluster>;
+      Attention::attend(queries, present, cache, scale, begin, end,
+                        *reinterpret_cast<typename Attention::Shared*>(shared), store);
+    };
+    if (kv_group > 2 && p.head_dim <= max_mma_dim) {
+      if (p.head_dim == 64) return attend(zinc::Count<64>{});
+      if (p.head_dim == 128) return attend(zinc::Count<128>{});
+      if (p.head_dim == 256) return attend(zinc::Count<256>{});
+      if constexpr (max_mma_dim >= 512) {
+        if (p.head_dim == 512) return attend(zinc::Count<512>{});
+      }
+    }
+  }
+  constexpr uint32_t pair = 2;
+  for (uint32_t done = 0; done < present; done += pair) {
+    const auto store_pair = [=](uint32_t row, uint32_t d, float4 o, zinc::SliceSums sums) {
+      store(done + row, d, o, sums);
+    };
+    const auto attend = [&](auto quads, auto rows) {
+      zinc::attend_few<quads.value, rows.value, warps, cluster>(queries + done * p.head_dim, min(pair, present - done),
+                                                                cache, scale, begin, end, shared, store_pair);
+    };
+    const bool one = present == 1;
+    if (p.head_dim <= 128) {
+      one ? attend(zinc::Count<1>{}, zinc::Count<1>{}) : attend(zinc::Count<1>{}, zinc::Count<2>{});
+    } else if (p.head_dim <= 256) {
+      one ? attend(zinc::Count<2>{}, zinc::Count<1>{}) : attend(zinc::Count<2>{}, zinc::Count<2>{});
+    } else {
+      one ? attend(zinc::Count<4>{}, zinc::Count<1>{}) : attend(zinc::Count<4>{}, zinc::Count<2>{});
+    }
   }
 }

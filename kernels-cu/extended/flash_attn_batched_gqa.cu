@@ -1,21 +1,28 @@
-// Causal attention of consecutive query tokens over the paged KV cache. Grid: x over (group of block_queries queries,
-// query head), heads fastest; the block owns one head of its queries. Each of query_warps pairs of warps owns four
-// consecutive queries (two for heads above 256 elements, whose block takes two rounds), the warps of a pair take turns
-// at groups of keys, and a lane owns four elements of each 128 of a head.
-//@ tile = { query_warps = 4, key_warps = 2, rows = 4, long_head_rows = 2 }
-//@ block = ["32 * query_warps * key_warps"]
-//@ grid = ["ceil_div(n_queries, query_warps * rows) * n_heads"]
-//@ shared = "query_warps * key_warps * rows * (min(head_dim, 256) + 2) * 4"
+// flash_attn_batched for heads of 256 elements. Grid: x over (tile of 8 * warps queries, query head), heads fastest; the
+// block owns one head of its queries, a warp eight of them.
+//@ tile = { warps = 4, keys = 32, mma = 1 }
+//@ block = ["32 * warps"]
+//@ grid = ["ceil_div(n_queries, 8 * warps) * n_heads"]
+//@ shared = "max(keys * (2 * 1024 + 16 + 32 * warps), mma * (128 * 256 + 2048 + warps * (64 * 256 + 1536)))"
+//@ [arch.75]
+//@ tile = { warps = 4, keys = 16, mma = 0 }
+//@ [arch.80]
+//@ tile = { warps = 4, keys = 32, mma = 0 }
+//@ [arch.90]
+//@ tile = { warps = 4, keys = 32, mma = 1 }
+//@ [arch.120]
+//@ tile = { warps = 4, keys = 32, mma = 0 }
 #include "zinc/flash_attn_batched_gqa.h"
 
 #include "zinc/attention_batch.cuh"
 
-ZINC_KERNEL void __launch_bounds__(32 * flash_attn_batched_gqa_tile::query_warps *
-                                       flash_attn_batched_gqa_tile::key_warps,
-                                   1)
+ZINC_KERNEL void __launch_bounds__(32 * flash_attn_batched_gqa_tile::warps)
     flash_attn_batched_gqa(const float* q, const float* k_cache, const float* v_cache, const uint32_t* page_table,
                            float* out, const float* sinks, flash_attn_batched_gqa_push p) {
   using namespace flash_attn_batched_gqa_tile;
-  zinc::attend_batch<zinc::WarpGrid<query_warps, key_warps>, rows, long_head_rows>(q, k_cache, v_cache, page_table, out,
-                                                                                   sinks, p);
+  if constexpr (mma != 0) {
+    zinc::attend_batch<zinc::BatchMma<warps, 256>, warps>(q, k_cache, v_cache, page_table, out, sinks, p);
+  } else {
+    zinc::attend_batch<zinc::BatchAttention<warps, 2, keys>, warps>(q, k_cache, v_cache, page_table, out, sinks, p);
+  }
 }

@@ -614,6 +614,33 @@ fn flash_attn_cases(cases: &mut Cases) {
             Shape { chunks: 4, ..shape },
         );
     }
+    // More query heads than a block takes, heads of every register size, rings that go round several times.
+    for (heads, kv_heads) in [(9, 1), (12, 1), (17, 1), (4, 2), (8, 1)] {
+        for dim in [64, 132, 260, 512] {
+            let shape = Shape {
+                heads,
+                kv_heads,
+                dim,
+                len: 330,
+                chunks: 2,
+                ..plain
+            };
+            add(
+                &format!("{heads} heads of {dim} on {kv_heads}, 330 tokens"),
+                shape,
+            );
+        }
+    }
+    for (label, v) in VALUES {
+        let shape = Shape {
+            heads: 8,
+            kv_heads: 1,
+            len: 290,
+            v,
+            ..plain
+        };
+        add(&format!("values: {label}, 8 heads, 290 tokens"), shape);
+    }
     for (label, sinks) in SINKS {
         for len in [0, 1, 40] {
             let shape = Shape {
@@ -740,6 +767,34 @@ fn flash_attn_batched_cases(cases: &mut Cases) {
             ..plain
         };
         add(&format!("head_dim {dim}"), 3, shape);
+    }
+    // Several tiles of queries and of keys, and one more or less.
+    for (dim, queries, start) in [
+        (16, 31, 33),
+        (16, 32, 32),
+        (16, 65, 0),
+        (64, 64, 1),
+        (132, 34, 31),
+        (260, 33, 40),
+        (512, 17, 30),
+    ] {
+        let shape = Shape {
+            heads: 2,
+            kv_heads: 1,
+            dim,
+            len: start + queries,
+            ..plain
+        };
+        let label = format!("{queries} queries of {dim} after {start}");
+        add(&label, queries, shape);
+    }
+    for (label, v) in VALUES {
+        let shape = Shape {
+            len: 80,
+            v,
+            ..plain
+        };
+        add(&format!("values: {label}, 70 queries"), 70, shape);
     }
     for page in [1, 2, 5, 64] {
         let shape = Shape {

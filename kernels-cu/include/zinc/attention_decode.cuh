@@ -1,0 +1,438 @@
+// Attention of one query token: the query heads of one kv head over a slice of the paged cache, each K and V row loaded
+// once for all of them.
+#pragma once
+#include "zinc/async_copy.cuh"
+#include "zinc/attention.cuh"
+#include "zinc/attention_mma.cuh"
+#include "zinc/cluster.cuh"
+
+namespace zinc {
+
+// Shared memory of a warp: its ring of K and V rows, then its result.
+constexpr unsigned decode_warp_bytes = 16 * 1024;
+
+constexpr unsigned min_of(unsigned a, unsigned b) { return a < b ? a : b; }
+
+// One warp's online softmax of `rows` query heads over its share of the keys. A lane owns the elements 4 * lane .. 4 *
+// lane + 3 of each 128 of a head, `quads` times; elements past head_dim are zero. For the scores of a step of `keys`
+// keys the lanes are dealt to (row, key) pairs, row-major. A lane copies what it owns of the coming steps to its own
+// places in shared memory, so that the warp needs no barrier.
+template <unsigned quads, unsigned rows>
+struct DecodeWarp {
+  static constexpr unsigned keys = min_of(8 / quads, warp_size / rows);
+  static constexpr unsigned stages = decode_warp_bytes / (2 * keys * quads * warp_size * sizeof(float4));
+  static constexpr unsigned row_lanes = warp_size / rows;
+  static constexpr unsigned score_lanes = row_lanes / keys;
+  static constexpr unsigned batch = warp_size / keys;  // steps whose cache rows the lanes hold
+  static_assert(score_lanes * keys * rows == warp_size && stages >= 2, "every lane belongs to one score");
+  static_assert(rows * quads * warp_size * sizeof(float4) <= decode_warp_bytes, "the result replaces the ring");
+
+  struct Stage {
+    float4 k[keys][quads][warp_size];
+    float4 v[keys][quads][warp_size];
+  };
+  static constexpr unsigned stage_bytes = sizeof(Stage);
+  static constexpr unsigned quad_bytes = warp_size * sizeof(float4);
+
+  float4 out[rows][quads];
+
+  ZINC_DEVICE static unsigned element(unsigned quad) { return 4 * (quad * warp_size + lane_id()); }
+
+  // Attends to the steps number first, first + stride, ... of the keys begin .. end - 1. The queries are at q, head_dim
+  // apart; rows from `present` on repeat the last one. Returns the sums of the lane's row.
+  ZINC_DEVICE SliceSums run(const float* q, uint32_t present, const PagedCache& cache, float scale, uint64_t begin,
+                            uint64_t end, uint32_t first, uint32_t stride, Stage* ring) {
+    float4 query[rows][quads];
+#pragma unroll
+    for (unsigned r = 0; r < rows; ++r) {
+      const float* const row = q + uint64_t{min(r, present - 1)} * cache.head_dim;
+#pragma unroll
+      for (unsigned c = 0; c < quads; ++c) {
+        query[r][c] = element(c) < cache.head_dim ? *reinterpret_cast<const float4*>(row + element(c)) : zero();
+        out[r][c] = zero();
+      }
+    }
+    for (unsigned s = 0; s < stages * 2 * keys; ++s) {
+#pragma unroll
+      for (unsigned c = 0; c < quads; ++c) {
+        if (element(c) >= cache.head_dim) ring[0].k[s][c][lane_id()] = zero();
+      }
+    }
+
+    const uint64_t all_steps = (end - begin + keys - 1) / keys;
+    const uint32_t steps = static_cast<uint32_t>(all_steps > first ? (all_steps - first + stride - 1) / stride : 0);
+    SliceSums lane = {attention_floor, 0.0f};
+    Rows ahead = {cache, begin, end, first, stride, 0};
+    uint64_t row[keys];
+    const SharedAddress places = shared_address(&ring[0].k[0][0][lane_id()]);
+    for (unsigned s = 0; s < stages; ++s) {
+      if (s < steps) ahead.of_step(s, row);
+      fetch(s < steps, places + s * stage_bytes, cache.k, row, cache.head_dim);
+      fetch(s < steps, places + s * stage_bytes + stage_bytes / 2, cache.v, row, cache.head_dim);
+    }
+    unsigned stage = 0;
+    for (uint32_t n = 0; n < steps; ++n) {
+      const bool more = n + stages < steps;
+      if (more) ahead.of_step(n + stages, row);
+      async_wait<2 * stages - 1>();
+      float partial[rows * keys];
+#pragma unroll
+      for (unsigned j = 0; j < keys; ++j) {
+        float4 key[quads];
+#pragma unroll
+        for (unsigned c = 0; c < quads; ++c) key[c] = ring[stage].k[j][c][lane_id()];
+#pragma unroll
+        for (unsigned r = 0; r < rows; ++r) {
+          float sum = 0.0f;
+#pragma unroll
+          for (unsigned c = 0; c < quads; ++c) sum = add_dot(sum, query[r][c], key[c]);
+          partial[r * keys + j] = sum;
+        }
+      }
+      fetch(more, places + stage * stage_bytes, cache.k, row, cache.head_dim);
+
+      const uint64_t t = begin + (first + uint64_t{n} * stride) * keys + lane_id() % row_lanes / score_lanes;
+      const float weight = weigh(lane, scale * warp_sums(partial), t < end);
+
+      async_wait<2 * stages - 1>();
+#pragma unroll
+      for (unsigned j = 0; j < keys; ++j) {
+        float4 value[quads];
+#pragma unroll
+        for (unsigned c = 0; c < quads; ++c) value[c] = ring[stage].v[j][c][lane_id()];
+#pragma unroll
+        for (unsigned r = 0; r < rows; ++r) {
+          const float w = __shfl_sync(full_warp, weight, r * row_lanes + j * score_lanes);
+#pragma unroll
+          for (unsigned c = 0; c < quads; ++c) out[r][c] = add_scaled(out[r][c], w, value[c]);
+        }
+      }
+      fetch(more, places + stage * stage_bytes + stage_bytes / 2, cache.v, row, cache.head_dim);
+      stage = stage + 1 < stages ? stage + 1 : 0;
+    }
+    lane.sum = warp_sum<row_lanes>(lane_id() % score_lanes == 0 ? lane.sum : 0.0f);
+    return lane;
+  }
+
+ private:
+  ZINC_DEVICE static float4 zero() { return make_float4(0, 0, 0, 0); }
+
+  // The cache rows of steps in ascending order: the lanes look up those of `batch` steps at once.
+  struct Rows {
+    const PagedCache& cache;
+    uint64_t begin;
+    uint64_t end;
+    uint32_t first;
+    uint32_t stride;
+    uint64_t lane_row;
+
+    // In bytes. A key past the end repeats the last one, whose row is attended to anyway.
+    ZINC_DEVICE void of_step(uint32_t step, uint64_t (&row)[keys]) {
+      if (step % batch == 0) {
+        const uint64_t t = begin + (first + (uint64_t{step} + lane_id() / keys) * stride) * keys + lane_id() % keys;
+        lane_row = sizeof(float) * cache.row(static_cast<uint32_t>(min(t, end - 1)));
+      }
+#pragma unroll
+      for (unsigned j = 0; j < keys; ++j) row[j] = __shfl_sync(full_warp, lane_row, step % batch * keys + j);
+    }
+  };
+
+  // Starts the copies of what the lane owns of a step's rows, if there is such a step, to its places from `to` on.
+  // Commits a group in any case, so that groups can be counted.
+  ZINC_DEVICE static void fetch(bool exists, SharedAddress to, const float* from, const uint64_t (&row)[keys],
+                                uint32_t head_dim) {
+    if (exists && head_dim == 4 * quads * warp_size) {
+      copy(to, from, row, [](unsigned) { return true; });
+    } else if (exists) {
+      copy(to, from, row, [=](unsigned c) { return element(c) < head_dim; });
+    }
+    async_commit();
+  }
+
+  // owns(c): whether the lane's quad number c is part of the head.
+  template <class Owns>
+  ZINC_DEVICE static void copy(SharedAddress to, const float* from, const uint64_t (&row)[keys], Owns owns) {
+#pragma unroll
+    for (unsigned j = 0; j < keys; ++j) {
+      const unsigned char* const lane_row = reinterpret_cast<const unsigned char*>(from + 4 * lane_id()) + row[j];
+#pragma unroll
+      for (unsigned c = 0; c < quads; ++c) {
+        if (owns(c)) async_copy<16>(to + (j * quads + c) * quad_bytes, lane_row + c * quad_bytes);
+      }
+    }
+  }
+
+  // The weight of the lane's score; moves the sums and the outputs to a new maximum where there is one.
+  ZINC_DEVICE float weigh(SliceSums& lane, float score, bool attended) {
+    // The maximum is never -infinity, so the exponents are NaN only for a NaN score or a score of +infinity, which the
+    // contract wants to see in the sum and the output.
+    const float new_max = fmaxf(lane.max, warp_max<row_lanes>(attended ? score : attention_floor));
+    if (__any_sync(full_warp, new_max > lane.max)) {
+      const float shrink = expf(lane.max - new_max);
+      lane.max = new_max;
+      lane.sum *= shrink;
+#pragma unroll
+      for (unsigned r = 0; r < rows; ++r) {
+        const float row_shrink = __shfl_sync(full_warp, shrink, r * row_lanes);
+#pragma unroll
+        for (unsigned c = 0; c < quads; ++c) out[r][c] = scaled(out[r][c], row_shrink);
+      }
+    }
+    const float weight = attended ? expf(score - lane.max) : 0.0f;
+    lane.sum += weight;
+    return weight;
+  }
+};
+
+// The sums of a row from those of its parts, and the factors that move the parts' outputs to the common maximum.
+template <unsigned parts, class PartSums>
+ZINC_DEVICE SliceSums merge_sums(float (&factor)[parts], PartSums part) {
+  SliceSums all = {attention_floor, 0.0f};
+#pragma unroll
+  for (unsigned i = 0; i < parts; ++i) all.max = fmaxf(all.max, part(i).max);
+#pragma unroll
+  for (unsigned i = 0; i < parts; ++i) {
+    factor[i] = expf(part(i).max - all.max);
+    all.sum = fmaf(factor[i], part(i).sum, all.sum);
+  }
+  return all;
+}
+
+// What the working warps of a block leave for merge_warps: for each row the sums, and the outputs of warp w from outputs
+// + w * warp_quads on, row_quads for each row.
+template <unsigned workers, unsigned rows>
+struct WarpResults {
+  SliceSums sums[workers][rows];
+  SliceSums block_sums[rows];
+};
+
+// Combines the results of a cluster's warps, in warp order in each block and then in block order. Calls store(row, d,
+// O[d .. d + 3], sums) for every row < present and every d < 4 * head_quads that is a multiple of four. Every thread of
+// the cluster must call this.
+template <unsigned warps, unsigned blocks, unsigned workers, unsigned rows, class Store>
+ZINC_DEVICE void merge_warps(WarpResults<workers, rows>& results, float4* outputs, uint32_t warp_quads,
+                             uint32_t row_quads, uint32_t head_quads, uint32_t present, Store store) {
+  constexpr unsigned threads = warps * warp_size;
+  __syncthreads();
+  for (unsigned i = threadIdx.x; i < rows * row_quads; i += threads) {
+    const unsigned r = i / row_quads;
+    float factor[workers];
+    const SliceSums all = merge_sums(factor, [&](unsigned w) { return results.sums[w][r]; });
+    float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (unsigned w = 0; w < workers; ++w) sum = add_scaled(sum, factor[w], outputs[w * warp_quads + i]);
+    if constexpr (blocks == 1) {
+      if (r < present && i % row_quads < head_quads) store(r, 4 * (i % row_quads), sum, all);
+    } else {
+      // Only this thread reads element i of any warp.
+      outputs[i] = sum;
+      if (i % row_quads == 0) results.block_sums[r] = all;
+    }
+  }
+  if constexpr (blocks > 1) {
+    cluster_barrier();
+    for (unsigned i = cluster_rank() * threads + threadIdx.x; i < rows * row_quads; i += blocks * threads) {
+      const unsigned r = i / row_quads;
+      float factor[blocks];
+      const SliceSums all = merge_sums(factor, [&](unsigned b) { return *cluster_peer(&results.block_sums[r], b); });
+      float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll
+      for (unsigned b = 0; b < blocks; ++b) sum = add_scaled(sum, factor[b], *cluster_peer(outputs + i, b));
+      if (r < present && i % row_quads < head_quads) store(r, 4 * (i % row_quads), sum, all);
+    }
+  }
+  cluster_barrier();
+}
+
+// Attends with `present` query heads at q, at most `rows`. The keys begin .. end - 1 are dealt, a step at a time, to the
+// warps of all blocks of the cluster. `shared` holds decode_warp_bytes for each warp. Calls store as merge_warps does.
+// Every thread of the cluster must call this.
+template <unsigned quads, unsigned rows, unsigned warps, unsigned blocks, class Store>
+ZINC_DEVICE void attend_few(const float* q, uint32_t present, const PagedCache& cache, float scale, uint64_t begin,
+                            uint64_t end, unsigned char* shared, Store store) {
+  using Warp = DecodeWarp<quads, rows>;
+  using Results = WarpResults<warps, rows>;
+  constexpr unsigned row_quads = quads * warp_size;
+  constexpr unsigned warp_quads = decode_warp_bytes / sizeof(float4);
+  ZINC_SHARED(Results, results);
+  float4* const outputs = reinterpret_cast<float4*>(shared);
+  float4* const warp_outputs = outputs + warp_id() * warp_quads;
+
+  Warp warp;
+  const SliceSums lane = warp.run(q, present, cache, scale, begin, end, cluster_rank() * warps + warp_id(),
+                                  blocks * warps, reinterpret_cast<typename Warp::Stage*>(warp_outputs));
+  __syncwarp();
+#pragma unroll
+  for (unsigned r = 0; r < rows; ++r) {
+#pragma unroll
+    for (unsigned c = 0; c < quads; ++c) warp_outputs[r * row_quads + c * warp_size + lane_id()] = warp.out[r][c];
+  }
+  if (lane_id() % Warp::row_lanes == 0) results.sums[warp_id()][lane_id() / Warp::row_lanes] = lane;
+  merge_warps<warps, blocks>(results, outputs, warp_quads, row_quads, cache.head_dim / 4, present, store);
+}
+
+// attend_few for up to eight query heads of head_dim elements on the tensor cores. A warp takes sixteen keys at a time,
+// whose K and V pass through its slots in pieces; one piece is on its way while another one is used. `shared` holds a
+// DecodeMma::Shared.
+template <unsigned head_dim, unsigned warps, unsigned blocks>
+struct DecodeMma {
+  using Attention = MmaAttention<head_dim, 256>;
+  static constexpr unsigned parts = Attention::parts;
+  // The queries of long heads take the shared memory of a warp.
+  static constexpr unsigned workers = warps + 1 - parts;
+  static constexpr unsigned slots = 2;
+  using Results = WarpResults<workers, Attention::rows>;
+  using Slot = typename Attention::Slot;
+  struct Shared {
+    Slot slot[workers][slots];
+    typename Attention::Queries queries;
+    typename Attention::Weights weights[workers];
+  };
+  static constexpr unsigned warp_quads = sizeof(Slot) * slots / sizeof(float4);
+  static_assert(warp_quads >= Attention::rows * Attention::head_quads, "a warp's outputs take the place of its slots");
+
+  template <class Store>
+  ZINC_DEVICE static void attend(const float* q, uint32_t present, const PagedCache& cache, float scale, uint64_t begin,
+                                 uint64_t end, Shared& shared, Store store) {
+    ZINC_SHARED(Results, results);
+    float4* const outputs = &shared.slot[0][0][0];
+    Work work = {q, present, cache, scale, begin, end, shared, 0, 0, 0};
+    if (warp_id() < workers) work.start();
+    Attention::split_queries(shared.queries, q, head_dim, present - 1, threadIdx.x, warps * warp_size);
+    __syncthreads();
+    if (warp_id() < workers) {
+      Attention attention;
+      work.run(attention);
+      attention.for_each_output([&](unsigned r, unsigned quad, float4 o) {
+        outputs[warp_id() * warp_quads + r * Attention::head_quads + quad] = o;
+      });
+      if (Attention::group() == 0) {
+#pragma unroll
+        for (unsigned e = 0; e < Attention::lane_rows; ++e) {
+          results.sums[warp_id()][2 * Attention::part() + e] = {attention.max[e], attention.sum[e]};
+        }
+      }
+    }
+    merge_warps<warps, blocks>(results, outputs, warp_quads, Attention::head_quads, Attention::head_quads, present,
+                               store);
+  }
+
+ private:
+  // The steps of one warp: the tiles of keys number first, first + stride, ...
+  struct Work {
+    static constexpr unsigned keys = Attention::keys;
+    static constexpr uint32_t stride = blocks * workers;
+
+    const float* q;
+    uint32_t present;
+    const PagedCache& cache;
+    float scale;
+    uint64_t begin;
+    uint64_t end;
+    Shared& shared;
+    uint32_t first;
+    uint32_t steps;
+    uint64_t row;  // first element of the row of the lane's key, lane % keys
+
+    ZINC_DEVICE void start() {
+      first = cluster_rank() * workers + warp_id();
+      const uint64_t all_steps = (end - begin + keys - 1) / keys;
+      steps = static_cast<uint32_t>(all_steps > first ? (all_steps - first + stride - 1) / stride : 0);
+      if (steps == 0) return;
+      row = row_of_step(0);
+      fetch<0>(row);
+      fetch<1>(row);
+    }
+
+    ZINC_DEVICE void run(Attention& attention) {
+      typename Attention::Weights& weights = shared.weights[warp_id()];
+      Slot(&slot)[slots] = shared.slot[warp_id()];
+      attention.clear();
+      for (uint32_t n = 0; n < steps; ++n) {
+        const bool more = n + 1 < steps;
+        const uint64_t next_row = more ? row_of_step(n + 1) : 0;
+        float sums[3][4] = {};
+        arrive();
+        Attention::multiply_keys(sums, slot[0], shared.queries, 0);
+        fetch_after<0>(more, next_row);
+        if constexpr (parts == 2) {
+          arrive();
+          Attention::multiply_keys(sums, slot[1], shared.queries, 1);
+          fetch_after<1>(more, next_row);
+        }
+        float score[4];
+        if (!Attention::join(score, sums)) {
+          Attention::multiply_plainly(score, q, head_dim, present - 1, cache.k, row);
+        }
+#pragma unroll
+        for (unsigned i = 0; i < 4; ++i) {
+          const uint64_t t = begin + (first + uint64_t{n} * stride) * keys + i / 2 * 8 + Attention::group();
+          score[i] = t < end ? scale * score[i] : hidden_score;
+        }
+        attention.weigh(score);
+        Attention::store_weights(weights, score);
+        arrive();
+        attention.add_values(slot[parts % slots], weights, 0);
+        fetch_after<parts>(more, next_row);
+        if constexpr (parts == 2) {
+          arrive();
+          attention.add_values(slot[(parts + 1) % slots], weights, 1);
+          fetch_after<parts + 1>(more, next_row);
+        }
+        row = next_row;
+      }
+      attention.reduce_sums();
+    }
+
+   private:
+    // A key past the end repeats the last one, whose row is attended to anyway.
+    ZINC_DEVICE uint64_t row_of_step(uint32_t n) const {
+      const uint64_t t = begin + (first + uint64_t{n} * stride) * keys + lane_id() % keys;
+      return cache.row(static_cast<uint32_t>(min(t, end - 1)));
+    }
+
+    // Waits for the oldest piece on its way.
+    ZINC_DEVICE static void arrive() {
+      async_wait<slots - 1>();
+      __syncwarp();
+    }
+
+    // Starts the copy of the piece that takes the place of piece `used`, of this step or the next one.
+    template <unsigned used>
+    ZINC_DEVICE void fetch_after(bool more, uint64_t next_row) {
+      constexpr unsigned piece = used + slots;
+      __syncwarp();
+      if constexpr (piece < 2 * parts) {
+        fetch<piece>(row);
+      } else if (more) {
+        fetch<piece - 2 * parts>(next_row);
+      } else {
+        async_commit();
+      }
+    }
+
+    // Starts the copy of a piece of a step: the parts of K, then those of V.
+    template <unsigned piece>
+    ZINC_DEVICE void fetch(uint64_t lane_row) {
+      constexpr unsigned pitch = piece < parts ? Attention::key_pitch : Attention::value_pitch;
+      constexpr unsigned quads = Attention::part_quads;
+      constexpr unsigned copy_rows = quads < warp_size ? warp_size / quads : 1;  // rows of one copy of the warp
+      constexpr unsigned row_copies = quads < warp_size ? 1 : quads / warp_size;
+      const unsigned quad = lane_id() % quads;
+      const SharedAddress place =
+          shared_address(shared.slot[warp_id()][piece % slots] + lane_id() / quads * pitch + quad);
+      const float* const from = (piece < parts ? cache.k : cache.v) + piece % parts * Attention::part_dims + 4 * quad;
+#pragma unroll
+      for (unsigned key = 0; key < keys; key += copy_rows) {
+        const float* const key_row = from + __shfl_sync(full_warp, lane_row, key + lane_id() / quads % copy_rows);
+#pragma unroll
+        for (unsigned c = 0; c < row_copies; ++c) {
+          async_copy<16>(place + (key * pitch + c * warp_size) * sizeof(float4), key_row + 4 * c * warp_size);
+        }
+      }
+      async_commit();
+    }
+  };
+};
+
+}  // namespace zinc

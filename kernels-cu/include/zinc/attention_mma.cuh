@@ -1,0 +1,249 @@
+// Attention of eight query rows to sixteen keys at a time on the tensor cores, with the accuracy of f32.
+#pragma once
+#include "zinc/async_copy.cuh"
+#include "zinc/attention.cuh"
+#include "zinc/mma.cuh"
+
+namespace zinc {
+
+// A number as the sum of two with the 11 significant bits of tf32 (the second one's last bits are lost when the tensor
+// cores read it): products of such numbers without the one of both second parts are within 2^-20 of the f32 product. For
+// an infinity or a NaN the second part is a NaN.
+struct SplitFloat {
+  uint32_t high;
+  uint32_t low;
+
+  ZINC_DEVICE explicit SplitFloat(float x)
+      : high(__float_as_uint(x) & 0xffffe000u), low(__float_as_uint(x - __uint_as_float(high))) {}
+};
+
+// sums += A B for A of 16 x 8 and B of 8 x 8 in two parts.
+ZINC_DEVICE void mma_split(float (&sums)[3][4], const float (&a)[4], const uint32_t (&b_high)[2],
+                           const uint32_t (&b_low)[2]) {
+  const SplitFloat part[4] = {SplitFloat(a[0]), SplitFloat(a[1]), SplitFloat(a[2]), SplitFloat(a[3])};
+  const uint32_t high[4] = {part[0].high, part[1].high, part[2].high, part[3].high};
+  const uint32_t low[4] = {part[0].low, part[1].low, part[2].low, part[3].low};
+  mma_tf32(sums[0], high, b_high);
+  mma_tf32(sums[1], high, b_low);
+  mma_tf32(sums[2], low, b_high);
+}
+
+ZINC_DEVICE float element_of(float4 quad, unsigned i) {
+  return i == 0 ? quad.x : i == 1 ? quad.y : i == 2 ? quad.z : quad.w;
+}
+
+// The work of one warp on heads of `head_dim` elements, of which `part_dims` at a time are in shared memory. With group
+// = lane / 4 and part = lane % 4, a lane holds the scores of the keys group and group + 8 of a tile for the rows 2 part
+// and 2 part + 1, and the outputs of these rows for a sixteenth of the elements.
+template <unsigned head_dim, unsigned max_part_dims>
+struct MmaAttention {
+  static constexpr unsigned rows = 8;
+  static constexpr unsigned keys = 16;
+  static constexpr unsigned lane_rows = 2;
+  static constexpr unsigned part_dims = head_dim < max_part_dims ? head_dim : max_part_dims;
+  static constexpr unsigned parts = head_dim / part_dims;
+  static constexpr unsigned part_quads = part_dims / 4;
+  static constexpr unsigned head_quads = head_dim / 4;
+  // Eight lanes read two keys' four quads, or four keys' two: in different banks.
+  static constexpr unsigned key_pitch = part_quads + 4;
+  static constexpr unsigned value_pitch = part_quads + 2;
+  static constexpr unsigned query_pitch = head_quads + 4;
+  static constexpr unsigned tiles = head_dim / 16;
+  static_assert(head_dim % 64 == 0 && parts * part_dims == head_dim, "whole tiles");
+
+  struct Queries {
+    float4 high[rows][query_pitch];
+    float4 low[rows][query_pitch];
+  };
+  using Slot = float4[keys * key_pitch];  // a part of the keys or of the values of a tile
+  using Weights = float[keys][rows];
+
+  // The sums of the lane's rows; `sum` is of the lane's keys only until reduce_sums.
+  float max[lane_rows];
+  float sum[lane_rows];
+  float out[tiles][4];
+
+  ZINC_DEVICE static unsigned group() { return lane_id() / 4; }
+  ZINC_DEVICE static unsigned part() { return lane_id() % 4; }
+
+  ZINC_DEVICE void clear() {
+#pragma unroll
+    for (unsigned e = 0; e < lane_rows; ++e) {
+      max[e] = attention_floor;
+      sum[e] = 0.0f;
+    }
+#pragma unroll
+    for (unsigned i = 0; i < tiles; ++i) {
+#pragma unroll
+      for (unsigned e = 0; e < 4; ++e) out[i][e] = 0.0f;
+    }
+  }
+
+  // The share of thread `first` of `threads` of storing eight rows in two parts. Row r is at q + min(r, last) * stride.
+  ZINC_DEVICE static void split_queries(Queries& queries, const float* q, uint64_t stride, uint32_t last,
+                                        unsigned first, unsigned threads) {
+    for (unsigned i = first; i < rows * head_quads; i += threads) {
+      const unsigned r = i / head_quads;
+      const unsigned quad = i % head_quads;
+      const float4 x = *reinterpret_cast<const float4*>(q + min(r, last) * stride + 4 * quad);
+      const SplitFloat s[4] = {SplitFloat(x.x), SplitFloat(x.y), SplitFloat(x.z), SplitFloat(x.w)};
+      queries.high[r][quad] = make_float4(__uint_as_float(s[0].high), __uint_as_float(s[1].high),
+                                          __uint_as_float(s[2].high), __uint_as_float(s[3].high));
+      queries.low[r][quad] = make_float4(__uint_as_float(s[0].low), __uint_as_float(s[1].low),
+                                         __uint_as_float(s[2].low), __uint_as_float(s[3].low));
+    }
+  }
+
+  // scores += the products of part p of the keys in the slot with the queries. The columns of an instruction may be any
+  // dimensions, if both operands have the same: a lane's quad gives the columns part and part + 4 of two of them.
+  ZINC_DEVICE static void multiply_keys(float (&scores)[3][4], const Slot& slot, const Queries& queries, unsigned p) {
+#pragma unroll 4
+    for (unsigned i = 0; i < part_quads; i += 4) {
+      const float4 near = slot[group() * key_pitch + i + part()];
+      const float4 far = slot[(group() + 8) * key_pitch + i + part()];
+      const float4 high = queries.high[group()][p * part_quads + i + part()];
+      const float4 low = queries.low[group()][p * part_quads + i + part()];
+      const uint32_t high_xy[2] = {__float_as_uint(high.x), __float_as_uint(high.y)};
+      const uint32_t high_zw[2] = {__float_as_uint(high.z), __float_as_uint(high.w)};
+      const uint32_t low_xy[2] = {__float_as_uint(low.x), __float_as_uint(low.y)};
+      const uint32_t low_zw[2] = {__float_as_uint(low.z), __float_as_uint(low.w)};
+      const float xy[4] = {near.x, far.x, near.y, far.y};
+      const float zw[4] = {near.z, far.z, near.w, far.w};
+      mma_split(scores, xy, high_xy, low_xy);
+      mma_split(scores, zw, high_zw, low_zw);
+    }
+  }
+
+  // Adds the weighted values of part p, which are in the slot.
+  ZINC_DEVICE void add_values(const Slot& slot, const Weights& weights, unsigned p) {
+#pragma unroll
+    for (unsigned s = 0; s < keys; s += 8) {
+      const SplitFloat near(weights[s + part()][group()]);
+      const SplitFloat far(weights[s + part() + 4][group()]);
+      const uint32_t high[2] = {near.high, far.high};
+      const uint32_t low[2] = {near.low, far.low};
+      const float4* const near_row = slot + (s + part()) * value_pitch + group();
+      const float4* const far_row = near_row + 4 * value_pitch;
+#pragma unroll
+      for (unsigned u = 0; u < part_quads / 16; ++u) {
+        const float4 v[4] = {near_row[16 * u], near_row[16 * u + 8], far_row[16 * u], far_row[16 * u + 8]};
+#pragma unroll
+        for (unsigned e = 0; e < 4; ++e) {
+          const SplitFloat a[4] = {SplitFloat(element_of(v[0], e)), SplitFloat(element_of(v[1], e)),
+                                   SplitFloat(element_of(v[2], e)), SplitFloat(element_of(v[3], e))};
+          const uint32_t a_high[4] = {a[0].high, a[1].high, a[2].high, a[3].high};
+          const uint32_t a_low[4] = {a[0].low, a[1].low, a[2].low, a[3].low};
+          float(&sums)[4] = out[p * (part_quads / 4) + 4 * u + e];
+          mma_tf32(sums, a_low, high);
+          mma_tf32(sums, a_high, low);
+          mma_tf32(sums, a_high, high);
+        }
+      }
+    }
+  }
+
+  // add_values for tiles in which sees(row, key) is not always true: a value that a row does not see must not touch its
+  // output even with weight 0, as it may be NaN.
+  template <class Sees>
+  ZINC_DEVICE void add_seen_values(const Slot& slot, const Weights& weights, Sees sees) {
+    static_assert(parts == 1, "the values are whole");
+    for (unsigned key = 0; key < keys; ++key) {
+#pragma unroll
+      for (unsigned e = 0; e < lane_rows; ++e) {
+        const unsigned row = 2 * part() + e;
+        if (!sees(row, key)) continue;
+        const float weight = weights[key][row];
+#pragma unroll
+        for (unsigned i = 0; i < tiles; i += 4) {
+          const float4 near = slot[key * value_pitch + 4 * i + group()];
+          const float4 far = slot[key * value_pitch + 4 * i + 8 + group()];
+#pragma unroll
+          for (unsigned j = 0; j < 4; ++j) {
+            out[i + j][e] = fmaf(weight, element_of(near, j), out[i + j][e]);
+            out[i + j][e + 2] = fmaf(weight, element_of(far, j), out[i + j][e + 2]);
+          }
+        }
+      }
+    }
+  }
+
+  // Turns scores into weights, and moves the sums and the outputs to a new maximum where there is one. Score i is of
+  // lane row i % 2.
+  ZINC_DEVICE void weigh(float (&score)[4]) {
+    float new_max[lane_rows];
+#pragma unroll
+    for (unsigned e = 0; e < lane_rows; ++e) {
+      new_max[e] = fmaxf(max[e], warp_max<8, 4>(fmaxf(score[e], score[e + 2])));
+    }
+    if (__any_sync(full_warp, new_max[0] > max[0] || new_max[1] > max[1])) {
+#pragma unroll
+      for (unsigned e = 0; e < lane_rows; ++e) {
+        const float shrink = expf(max[e] - new_max[e]);
+        max[e] = new_max[e];
+        sum[e] *= shrink;
+#pragma unroll
+        for (unsigned i = 0; i < tiles; ++i) {
+          out[i][e] *= shrink;
+          out[i][e + 2] *= shrink;
+        }
+      }
+    }
+    // The maximum is never -infinity, so the exponents are NaN only for a NaN score or a score of +infinity, which the
+    // contract wants to see in the sum and the output.
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) {
+      score[i] = expf(score[i] - max[i % 2]);
+      sum[i % 2] += score[i];
+    }
+  }
+
+  // The lane's scores without the tensor cores, whose two parts of a number make NaN of an infinity. lane_row is the
+  // first element of the row of key lane % keys; row r of the queries is at q + min(r, last) * stride.
+  ZINC_DEVICE static void multiply_plainly(float (&score)[4], const float* q, uint64_t stride, uint32_t last,
+                                           const float* k, uint64_t lane_row) {
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) {
+      const float* const key = k + __shfl_sync(full_warp, lane_row, i / 2 * 8 + group());
+      const float* const query = q + min(2 * part() + i % 2, last) * stride;
+      score[i] = 0.0f;
+#pragma unroll 4
+      for (unsigned d = 0; d < head_dim; ++d) score[i] = fmaf(query[d], key[d], score[i]);
+    }
+  }
+
+  // The scores, not yet scaled, from the three sums of their parts; false if the warp has one that is not finite.
+  ZINC_DEVICE static bool join(float (&score)[4], const float (&sums)[3][4]) {
+    bool finite = true;
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) {
+      score[i] = sums[0][i] + (sums[1][i] + sums[2][i]);
+      finite &= fabsf(score[i]) < INFINITY;
+    }
+    return __all_sync(full_warp, finite);
+  }
+
+  ZINC_DEVICE static void store_weights(Weights& weights, const float (&weight)[4]) {
+    *reinterpret_cast<float2*>(&weights[group()][2 * part()]) = make_float2(weight[0], weight[1]);
+    *reinterpret_cast<float2*>(&weights[group() + 8][2 * part()]) = make_float2(weight[2], weight[3]);
+  }
+
+  ZINC_DEVICE void reduce_sums() {
+#pragma unroll
+    for (unsigned e = 0; e < lane_rows; ++e) sum[e] = warp_sum<8, 4>(sum[e]);
+  }
+
+  // Calls store(row, quad, O[4 quad .. 4 quad + 3]) for all that the lane holds.
+  template <class Store>
+  ZINC_DEVICE void for_each_output(Store store) const {
+#pragma unroll
+    for (unsigned i = 0; i < tiles; i += 4) {
+#pragma unroll
+      for (unsigned e = 0; e < 4; ++e) {
+        const unsigned quad = 4 * i + 8 * (e / 2) + group();
+        store(2 * part() + e % 2, quad, make_float4(out[i][e], out[i + 1][e], out[i + 2][e], out[i + 3][e]));
+      }
+    }
+  }
+};
+
+}  // namespace zinc

@@ -229,6 +229,12 @@ mod tests {
                 );
                 let row = Row::resolve(shape).unwrap_or_else(|error| panic!("{error}"));
                 assert!(row.moved() > 0, "{} moves nothing", kernel.name);
+                let cold = row.shape.regime == shape::Regime::Cold;
+                if cold && row.shape.scale == Scale::Model {
+                    // Fewer bytes than that fit the cache of a large GPU as often as a graph has dispatches.
+                    let name = format!("{} {}", kernel.name, row.shape.label);
+                    assert!(row.moved() >= 500_000, "{name} cannot be cold");
+                }
                 if let shape::Checked::Parts(_, parts) = &row.shape.checked {
                     for part in parts {
                         check_part(&row, part);

@@ -15,11 +15,20 @@ namespace {
 template <zinc::Embedding format>
 ZINC_DEVICE void gather(const uint8_t* __restrict__ row, float* __restrict__ to, uint32_t tile, uint32_t cols) {
   using namespace embed_gather_tile;
-  // Rows of a multiple of four columns begin at multiples of 4 columns in the table too.
-  const bool aligned = zinc::all_aligned(to) && cols % zinc::wide == 0;
-  zinc::map_tile<threads, per_thread>(tile, aligned, to, cols, [=](auto at) {
+  const auto elements = [=](auto at) {
     return zinc::embedding_elements<format, at.width>(row, static_cast<uint32_t>(at.first));
-  });
+  };
+  // Rows of a multiple of four columns begin at multiples of 4 columns in the table too.
+  if (zinc::all_aligned(to) && cols % zinc::wide == 0) {
+    zinc::map_spans<threads, per_thread, zinc::wide>(tile, to, cols, elements);
+    return;
+  }
+  // One at a time: many decodings at once would take too many registers.
+#pragma unroll 1
+  for (unsigned j = 0; j < per_thread; ++j) {
+    const zinc::Span<1> at = {(uint64_t{tile} * per_thread + j) * threads + threadIdx.x};
+    if (at.first < cols) at.to(to, elements(at));
+  }
 }
 
 }  // namespace

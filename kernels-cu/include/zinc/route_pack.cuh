@@ -32,8 +32,10 @@ ZINC_DEVICE void scan_routes(const Routes& routes, uint64_t first, uint64_t last
   constexpr unsigned ahead = 8;
   const uint32_t token_step = warp_size / routes.k;
   const uint32_t slot_step = warp_size % routes.k;
-  uint64_t token = (first + lane_id()) / routes.k;
-  uint32_t slot = static_cast<uint32_t>(first + lane_id() - token * routes.k);
+  const uint64_t start = first + lane_id();
+  // A 64-bit division takes several times as long as one of 32 bits.
+  uint64_t token = last >> 31 == 0 ? static_cast<uint32_t>(start) / routes.k : start / routes.k;
+  uint32_t slot = static_cast<uint32_t>(start - token * routes.k);
   for (uint64_t at = first; at < last; at += ahead * warp_size) {
     uint32_t expert[ahead];
 #pragma unroll

@@ -133,12 +133,10 @@ ZINC_DEVICE PrefixSum block_prefix_sum(uint32_t value, uint32_t (&scratch)[max_b
   const uint32_t inclusive = warp_prefix_sum(value);
   if (lane_id() == warp_size - 1) scratch[warp_id()] = inclusive;
   __syncthreads();
-  PrefixSum sums = {inclusive - value, 0};
-  for (unsigned w = 0; w < block_warps(); ++w) {
-    if (w < warp_id()) sums.before += scratch[w];
-    sums.total += scratch[w];
-  }
-  return sums;
+  const uint32_t of_warp = lane_id() < block_warps() ? scratch[lane_id()] : 0;
+  const uint32_t of_warps = warp_prefix_sum(of_warp);
+  const uint32_t before = __shfl_sync(full_warp, of_warps - of_warp, warp_id());
+  return {before + inclusive - value, __shfl_sync(full_warp, of_warps, warp_size - 1)};
 }
 
 // A NaN is ignored, as in warp_max.

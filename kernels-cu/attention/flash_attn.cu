@@ -10,9 +10,9 @@
 //@ [arch.80]
 //@ tile = { warps = 4, cluster = 1, heads = 2, max_mma_dim = 0 }
 //@ [arch.90]
-//@ tile = { warps = 6, cluster = 8, heads = 8, max_mma_dim = 512 }
+//@ tile = { warps = 6, cluster = 6, heads = 8, max_mma_dim = 512 }
 //@ [arch.120]
-//@ tile = { warps = 2, cluster = 8, heads = 8, max_mma_dim = 256 }
+//@ tile = { warps = 2, cluster = 6, heads = 8, max_mma_dim = 256 }
 #include "zinc/flash_attn.h"
 
 #include "zinc/attention_decode.cuh"

@@ -268,7 +268,7 @@ struct BatchMma {
       __syncthreads();
       float score[4];
       if (works) {
-        float sums[3][4] = {};
+        typename Attention::Sums sums = {};
         Attention::multiply_keys(sums, tile.k, tile.queries[warp_id()], 0);
         if (!Attention::join(score, sums)) {
           Attention::multiply_plainly(score, queries, query_stride, last, cache.k, lane_row);

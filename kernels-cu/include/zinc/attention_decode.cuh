@@ -351,7 +351,7 @@ struct DecodeMma {
       for (uint32_t n = 0; n < steps; ++n) {
         const bool more = n + 1 < steps;
         const uint64_t next_row = more ? row_of_step(n + 1) : 0;
-        float sums[3][4] = {};
+        typename Attention::Sums sums = {};
         arrive();
         Attention::multiply_keys(sums, slot[0], shared.queries, 0);
         fetch_after<0>(more, next_row);

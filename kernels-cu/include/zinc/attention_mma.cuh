@@ -17,16 +17,20 @@ struct SplitFloat {
       : high(__float_as_uint(x) & 0xffffe000u), low(__float_as_uint(x - __uint_as_float(high))) {}
 };
 
-// sums += A B for A of 16 x 8 and B of 8 x 8 in two parts.
-ZINC_DEVICE void mma_split(float (&sums)[3][4], const float (&a)[4], const uint32_t (&b_high)[2],
-                           const uint32_t (&b_low)[2]) {
-  const SplitFloat part[4] = {SplitFloat(a[0]), SplitFloat(a[1]), SplitFloat(a[2]), SplitFloat(a[3])};
-  const uint32_t high[4] = {part[0].high, part[1].high, part[2].high, part[3].high};
-  const uint32_t low[4] = {part[0].low, part[1].low, part[2].low, part[3].low};
-  mma_tf32(sums[0], high, b_high);
-  mma_tf32(sums[1], high, b_low);
-  mma_tf32(sums[2], low, b_high);
-}
+// Four numbers of A in two parts.
+struct SplitOperand {
+  uint32_t high[4];
+  uint32_t low[4];
+
+  ZINC_DEVICE SplitOperand(float a, float b, float c, float d) {
+    const SplitFloat part[4] = {SplitFloat(a), SplitFloat(b), SplitFloat(c), SplitFloat(d)};
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) {
+      high[i] = part[i].high;
+      low[i] = part[i].low;
+    }
+  }
+};
 
 ZINC_DEVICE float element_of(float4 quad, unsigned i) {
   return i == 0 ? quad.x : i == 1 ? quad.y : i == 2 ? quad.z : quad.w;
@@ -57,6 +61,9 @@ struct MmaAttention {
   };
   using Slot = float4[keys * key_pitch];  // a part of the keys or of the values of a tile
   using Weights = float[keys][rows];
+  // The three products of split numbers, each for two halves of the columns: an instruction takes long, so that the next
+  // one into the same sums should not follow at once.
+  using Sums = float[6][4];
 
   // The sums of the lane's rows; `sum` is of the lane's keys only until reduce_sums.
   float max[lane_rows];
@@ -94,9 +101,9 @@ struct MmaAttention {
     }
   }
 
-  // scores += the products of part p of the keys in the slot with the queries. The columns of an instruction may be any
+  // sums += the products of part p of the keys in the slot with the queries. The columns of an instruction may be any
   // dimensions, if both operands have the same: a lane's quad gives the columns part and part + 4 of two of them.
-  ZINC_DEVICE static void multiply_keys(float (&scores)[3][4], const Slot& slot, const Queries& queries, unsigned p) {
+  ZINC_DEVICE static void multiply_keys(Sums& sums, const Slot& slot, const Queries& queries, unsigned p) {
 #pragma unroll 4
     for (unsigned i = 0; i < part_quads; i += 4) {
       const float4 near = slot[group() * key_pitch + i + part()];
@@ -107,10 +114,14 @@ struct MmaAttention {
       const uint32_t high_zw[2] = {__float_as_uint(high.z), __float_as_uint(high.w)};
       const uint32_t low_xy[2] = {__float_as_uint(low.x), __float_as_uint(low.y)};
       const uint32_t low_zw[2] = {__float_as_uint(low.z), __float_as_uint(low.w)};
-      const float xy[4] = {near.x, far.x, near.y, far.y};
-      const float zw[4] = {near.z, far.z, near.w, far.w};
-      mma_split(scores, xy, high_xy, low_xy);
-      mma_split(scores, zw, high_zw, low_zw);
+      const SplitOperand xy(near.x, far.x, near.y, far.y);
+      const SplitOperand zw(near.z, far.z, near.w, far.w);
+      mma_tf32(sums[0], xy.high, high_xy);
+      mma_tf32(sums[1], zw.high, high_zw);
+      mma_tf32(sums[2], xy.high, low_xy);
+      mma_tf32(sums[3], zw.high, low_zw);
+      mma_tf32(sums[4], xy.low, high_xy);
+      mma_tf32(sums[5], zw.low, high_zw);
     }
   }
 
@@ -127,17 +138,17 @@ struct MmaAttention {
 #pragma unroll
       for (unsigned u = 0; u < part_quads / 16; ++u) {
         const float4 v[4] = {near_row[16 * u], near_row[16 * u + 8], far_row[16 * u], far_row[16 * u + 8]};
+        const SplitOperand a[4] = {{v[0].x, v[1].x, v[2].x, v[3].x},
+                                   {v[0].y, v[1].y, v[2].y, v[3].y},
+                                   {v[0].z, v[1].z, v[2].z, v[3].z},
+                                   {v[0].w, v[1].w, v[2].w, v[3].w}};
+        const unsigned tile = p * (part_quads / 4) + 4 * u;
 #pragma unroll
-        for (unsigned e = 0; e < 4; ++e) {
-          const SplitFloat a[4] = {SplitFloat(element_of(v[0], e)), SplitFloat(element_of(v[1], e)),
-                                   SplitFloat(element_of(v[2], e)), SplitFloat(element_of(v[3], e))};
-          const uint32_t a_high[4] = {a[0].high, a[1].high, a[2].high, a[3].high};
-          const uint32_t a_low[4] = {a[0].low, a[1].low, a[2].low, a[3].low};
-          float(&sums)[4] = out[p * (part_quads / 4) + 4 * u + e];
-          mma_tf32(sums, a_low, high);
-          mma_tf32(sums, a_high, low);
-          mma_tf32(sums, a_high, high);
-        }
+        for (unsigned e = 0; e < 4; ++e) mma_tf32(out[tile + e], a[e].low, high);
+#pragma unroll
+        for (unsigned e = 0; e < 4; ++e) mma_tf32(out[tile + e], a[e].high, low);
+#pragma unroll
+        for (unsigned e = 0; e < 4; ++e) mma_tf32(out[tile + e], a[e].high, high);
       }
     }
   }
@@ -211,12 +222,12 @@ struct MmaAttention {
     }
   }
 
-  // The scores, not yet scaled, from the three sums of their parts; false if the warp has one that is not finite.
-  ZINC_DEVICE static bool join(float (&score)[4], const float (&sums)[3][4]) {
+  // The scores, not yet scaled; false if the warp has one that is not finite.
+  ZINC_DEVICE static bool join(float (&score)[4], const Sums& sums) {
     bool finite = true;
 #pragma unroll
     for (unsigned i = 0; i < 4; ++i) {
-      score[i] = sums[0][i] + (sums[1][i] + sums[2][i]);
+      score[i] = (sums[0][i] + sums[1][i]) + ((sums[2][i] + sums[3][i]) + (sums[4][i] + sums[5][i]));
       finite &= fabsf(score[i]) < INFINITY;
     }
     return __all_sync(full_warp, finite);

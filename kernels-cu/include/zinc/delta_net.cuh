@@ -170,8 +170,10 @@ struct DeltaNet128 {
     const uint32_t chunks = (p.n_tok + chunk - 1) / chunk;
     // A block's buffers: as many as there are chunks, up to chunks_on_chip, each as long as the first chunk.
     const uint32_t chunk_tokens = min(p.n_tok, chunk);
-    const bool has_rows = warp_id() < row_warps;
-    const uint32_t row = warp_id() * warp_rows + lane_id() / row_lanes * lane_rows;  // the lane's first
+    // The same in all lanes, which the compiler must know, or it guards every shuffle.
+    const unsigned warp = __shfl_sync(full_warp, warp_id(), 0);
+    const bool has_rows = warp < row_warps;
+    const uint32_t row = warp * warp_rows + lane_id() / row_lanes * lane_rows;  // the lane's first
     float4* const lane_state = reinterpret_cast<float4*>(buffers.state) +
                                (uint64_t{head} * width + block_row + row) * state_pitch + lane_id() % row_lanes;
     float* out = buffers.out + uint64_t{head} * width + block_row + row;
@@ -194,16 +196,7 @@ struct DeltaNet128 {
       if (has_rows) {
         const Token* const tokens = shared + n % chunks_on_chip * chunk_tokens;
         const uint32_t last = min(chunk, p.n_tok - n * chunk) - 1;
-        float4 k[row_quads];
-        load(k, tokens[0].k);
-#pragma unroll 2
-        for (uint32_t t = 0; t <= last; ++t, out += p.y_stride_tok) {
-          float4 next_k[row_quads];
-          load(next_k, tokens[min(t + 1, last)].k);
-          step(s, k, tokens[t], row, out);
-#pragma unroll
-          for (unsigned i = 0; i < row_quads; ++i) k[i] = next_k[i];
-        }
+        for (uint32_t t = 0; t <= last; ++t, out += p.y_stride_tok) step(s, tokens[t], row, out);
       } else {
         fetch(buffers, p, block_row, n + 2, shared + (n + 2) % chunks_on_chip * chunk_tokens);
         prepare(buffers, p, head_gates, n + 1, shared + (n + 1) % chunks_on_chip * chunk_tokens);
@@ -225,10 +218,10 @@ struct DeltaNet128 {
     for (unsigned i = 0; i < row_quads; ++i) lane_quads[i] = row[i * row_lanes + lane_id() % row_lanes];
   }
 
-  // k is loaded a token ahead, since everything waits for the sums with it and all warps load at the same time.
-  ZINC_DEVICE static void step(float4 (&s)[lane_rows][row_quads], const float4 (&k)[row_quads], const Token& token,
-                               uint32_t row, float* out) {
+  ZINC_DEVICE static void step(float4 (&s)[lane_rows][row_quads], const Token& token, uint32_t row, float* out) {
     const unsigned part = lane_id() % row_lanes;
+    float4 k[row_quads];
+    load(k, token.k);
     float4 q[row_quads];
     load(q, token.q);
     const Factors f = token.factors;

@@ -1,7 +1,7 @@
 // Causal attention of consecutive query tokens over the paged KV cache. Grid: x over (tile of 8 * warps queries, query
 // head), heads fastest; the block owns one head of its queries, a warp eight of them. Heads of 64, 128, 256 and 512
-// elements are multiplied on the tensor cores where shared memory holds the queries, others with plain instructions; for
-// those, tiles are half as long for heads of more than 256 elements.
+// elements are multiplied on the tensor cores where shared memory holds the queries, others with plain instructions;
+// for those, tiles are half as long for heads of more than 256 elements.
 //@ tile = { warps = 4, keys = 32, max_mma_dim = 512 }
 //@ block = ["32 * warps"]
 //@ grid = ["ceil_div(n_queries, 8 * warps) * n_heads"]

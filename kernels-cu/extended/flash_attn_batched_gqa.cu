@@ -1,5 +1,5 @@
-// flash_attn_batched for heads of 256 elements. Grid: x over (tile of 8 * warps queries, query head), heads fastest; the
-// block owns one head of its queries, a warp eight of them.
+// flash_attn_batched for heads of 256 elements. Grid: x over (tile of 8 * warps queries, query head), heads fastest;
+// the block owns one head of its queries, a warp eight of them.
 //@ tile = { warps = 4, keys = 32, mma = 1 }
 //@ block = ["32 * warps"]
 //@ grid = ["ceil_div(n_queries, 8 * warps) * n_heads"]

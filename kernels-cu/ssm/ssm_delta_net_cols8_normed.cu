@@ -1,6 +1,6 @@
-// The recurrence of ssm_delta_net_cols8 for Q and K that are already normalised and scaled. Grid: x over value heads, y over groups of
-// state rows. A row warp owns a few rows of one head's state for all tokens; the helper warps prepare the tokens for
-// them.
+// The recurrence of ssm_delta_net_cols8 for Q and K that are already normalised and scaled. Grid: x over value heads, y
+// over groups of state rows. A row warp owns a few rows of one head's state for all tokens; the helper warps prepare
+// the tokens for them.
 //@ tile = { row_lanes = 8, lane_rows = 2, row_warps = 4, helper_warps = 2, chunk = 16 }
 //@ block = ["32 * (row_warps + helper_warps)"]
 //@ grid = ["dt_rank", "ceil_div(head_v_dim, 32 / row_lanes * lane_rows * row_warps)"]
@@ -9,7 +9,8 @@
 
 #include "zinc/delta_net.cuh"
 
-ZINC_KERNEL void __launch_bounds__(32 * (ssm_delta_net_cols8_normed_tile::row_warps + ssm_delta_net_cols8_normed_tile::helper_warps))
+ZINC_KERNEL void __launch_bounds__(32 * (ssm_delta_net_cols8_normed_tile::row_warps +
+                                         ssm_delta_net_cols8_normed_tile::helper_warps))
     ssm_delta_net_cols8_normed(const float* conv_out, const void* dt_bias, const float* alpha, const float* beta,
                                const void* ssm_a, float* state, float* out, ssm_delta_net_cols8_normed_push p) {
   using namespace ssm_delta_net_cols8_normed_tile;

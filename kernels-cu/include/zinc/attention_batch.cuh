@@ -8,8 +8,8 @@ namespace zinc {
 
 // A block of `warps` warps attends with consecutive queries of one head, `rows` of them a warp, to tiles of `keys` keys
 // that all warps share. For the scores a warp's lanes are row groups of key_lanes lanes: a lane has every key_lanes-th
-// key of the tile for the rows of its group. For the outputs it owns the elements 4 * lane .. 4 * lane + 3 of each 128 of a
-// head, `quads` times, of all rows; elements past head_dim are never stored.
+// key of the tile for the rows of its group. For the outputs it owns the elements 4 * lane .. 4 * lane + 3 of each 128
+// of a head, `quads` times, of all rows; elements past head_dim are never stored.
 template <unsigned warps, unsigned quads, unsigned keys>
 struct BatchAttention {
   static constexpr unsigned rows = 8;
@@ -74,9 +74,7 @@ struct BatchAttention {
       // Row r of the warp sees the keys up to, but excluding, row_end + r.
       const uint64_t row_end = first_key_end + warp_row;
       const bool ragged = t + keys > row_end || warp_row + rows > present;
-      const auto sees = [=](unsigned r, unsigned key) {
-        return !ragged || t + key < min(row_end + r, end);
-      };
+      const auto sees = [=](unsigned r, unsigned key) { return !ragged || t + key < min(row_end + r, end); };
 #pragma unroll
       for (unsigned i = 0; i < group_rows; ++i) {
 #pragma unroll
@@ -301,7 +299,8 @@ struct BatchMma {
 
     attention.reduce_sums();
     attention.for_each_output([&](unsigned r, unsigned quad, float4 o) {
-      if (warp_row + r < present) store(warp_row + r, 4 * quad, o, SliceSums{attention.max[r % 2], attention.sum[r % 2]});
+      if (warp_row + r < present)
+        store(warp_row + r, 4 * quad, o, SliceSums{attention.max[r % 2], attention.sum[r % 2]});
     });
   }
 

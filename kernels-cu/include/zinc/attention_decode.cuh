@@ -198,8 +198,8 @@ ZINC_DEVICE SliceSums merge_sums(float (&factor)[parts], PartSums part) {
   return all;
 }
 
-// What the working warps of a block leave for merge_warps: for each row the sums, and the outputs of warp w from outputs
-// + w * warp_quads on, row_quads for each row.
+// What the working warps of a block leave for merge_warps: for each row the sums, and from outputs + w * warp_quads on
+// the outputs of warp w, row_quads for each row.
 template <unsigned workers, unsigned rows>
 struct WarpResults {
   SliceSums sums[workers][rows];
@@ -244,9 +244,9 @@ ZINC_DEVICE void merge_warps(WarpResults<workers, rows>& results, float4* output
   cluster_barrier();
 }
 
-// Attends with `present` query heads at q, at most `rows`. The keys begin .. end - 1 are dealt, a step at a time, to the
-// warps of all blocks of the cluster. `shared` holds decode_warp_bytes for each warp. Calls store as merge_warps does.
-// Every thread of the cluster must call this.
+// Attends with `present` query heads at q, at most `rows`. The keys begin .. end - 1 are dealt, a step at a time, to
+// the warps of all blocks of the cluster. `shared` holds decode_warp_bytes for each warp. Calls store as merge_warps
+// does. Every thread of the cluster must call this.
 template <unsigned quads, unsigned rows, unsigned warps, unsigned blocks, class Store>
 ZINC_DEVICE void attend_few(const float* q, uint32_t present, const PagedCache& cache, float scale, uint64_t begin,
                             uint64_t end, unsigned char* shared, Store store) {

@@ -7,8 +7,8 @@
 namespace zinc {
 
 // A number as the sum of two with the 11 significant bits of tf32 (the second one's last bits are lost when the tensor
-// cores read it): products of such numbers without the one of both second parts are within 2^-20 of the f32 product. For
-// an infinity or a NaN the second part is a NaN.
+// cores read it): products of such numbers without the one of both second parts are within 2^-20 of the f32 product.
+// For an infinity or a NaN the second part is a NaN.
 struct SplitFloat {
   uint32_t high;
   uint32_t low;
@@ -61,8 +61,8 @@ struct MmaAttention {
   };
   using Slot = float4[keys * key_pitch];  // a part of the keys or of the values of a tile
   using Weights = float[keys][rows];
-  // The three products of split numbers, each for two halves of the columns: an instruction takes long, so that the next
-  // one into the same sums should not follow at once.
+  // The three products of split numbers, each for two halves of the columns: an instruction takes long, so that the
+  // next one into the same sums should not follow at once.
   using Sums = float[6][4];
 
   // The sums of the lane's rows; `sum` is of the lane's keys only until reduce_sums.

@@ -45,11 +45,12 @@ struct ChannelConvolution {
   }
 };
 
-// The convolution over n_tokens consecutive tokens in place, for d_conv <= max_taps; a lane owns the channel. Each of the
-// block's `warps` warps owns a segment of consecutive tokens, which it walks through `unroll` at a time, with the last
-// inputs in registers and the next ones on their way. What a warp reads outside its segment it reads before the block's
-// only barrier, after which the inputs are overwritten: the inputs before its segment, and one of the inputs that return
-// to the ring, each to the slot that the one-token kernel would have given it. Every thread of the block must call this.
+// The convolution over n_tokens consecutive tokens in place, for d_conv <= max_taps; a lane owns the channel. Each of
+// the block's `warps` warps owns a segment of consecutive tokens, which it walks through `unroll` at a time, with the
+// last inputs in registers and the next ones on their way. What a warp reads outside its segment it reads before the
+// block's only barrier, after which the inputs are overwritten: the inputs before its segment, and one of the inputs
+// that return to the ring, each to the slot that the one-token kernel would have given it. Every thread of the block
+// must call this.
 template <unsigned warps, unsigned unroll, unsigned max_taps>
 struct SegmentConvolution {
   static_assert(max_taps <= warps, "a warp returns at most one input to the ring");
@@ -101,12 +102,12 @@ struct SegmentConvolution {
   }
 
  private:
-  // The outputs of the next `unroll` tokens at `at`, or of `left` if these are fewer and `checked`, and the inputs of the
-  // `unroll` ones after them from `ahead` on, as far as they exist.
+  // The outputs of the next `unroll` tokens at `at`, or of `left` if these are fewer and `checked`, and the inputs of
+  // the `unroll` ones after them from `ahead` on, as far as they exist.
   template <bool checked>
   ZINC_DEVICE static void step(const ChannelConvolution& c, const float (&tap)[max_taps],
-                               float (&input)[history + unroll], float (&next)[unroll], float*& at,
-                               const float*& ahead, uint32_t left) {
+                               float (&input)[history + unroll], float (&next)[unroll], float*& at, const float*& ahead,
+                               uint32_t left) {
     const uint64_t stride = c.conv_channels;
 #pragma unroll
     for (unsigned i = 0; i < unroll; ++i) {

@@ -45,10 +45,10 @@ ZINC_DEVICE float warp_dot(const float (&a)[elements], const float (&b)[elements
   return warp_sum(sum);
 }
 
-// The recurrence for any widths up to delta_net_max_width. Block (head, y) owns the state rows of `head` from y * warps *
-// rows on, each of its first `warps` warps `rows` of them; other warps have no work. A lane holds the columns lane, lane
-// + 32, ... of the warp's rows in registers from the first token to the last; rows depend on no other row, so no barrier
-// is needed.
+// The recurrence for any widths up to delta_net_max_width. Each of the first `warps` warps of block (head, y) owns
+// `rows` rows of the head's state, from row y * warps * rows on; other warps have no work. A lane holds the columns
+// lane, lane + 32, ... of the warp's rows in registers from the first token to the last; rows depend on no other row,
+// so no barrier is needed.
 template <unsigned warps, unsigned rows, class Push>
 ZINC_DEVICE void delta_net_any_width(const DeltaNetBuffers& buffers, const Push& p) {
   constexpr unsigned lane_columns = delta_net_max_width / warp_size;
@@ -127,13 +127,13 @@ ZINC_DEVICE void delta_net_any_width(const DeltaNetBuffers& buffers, const Push&
   }
 }
 
-// The recurrence for 128 x 128 states. Per token, with raw q and k, f_q and f_k the factors that normalise them (1 where
-// they come normalised), gate g, strength b, and S the state row before the token:
+// The recurrence for 128 x 128 states. Per token, with raw q and k, f_q and f_k the factors that normalise them (1
+// where they come normalised), gate g, strength b, and S the state row before the token:
 //   e = b f_k (v - g f_k (S.k)),  S' = g S + e k,  out = g f_q (S.q) + e f_q (k.q)
 // which is the contract's S' and S'.q, but has both sums over the row start from the same S, so that only S.k is waited
 // for. The block's row warps hold the rows of the state, its helper warps fetch the tokens and make the scalars, one
-// chunk of tokens ahead of the row warps. A row lies over row_lanes lanes, of which each holds every row_lanes-th quad of
-// lane_rows rows: more rows a lane mean fewer loads of q and k, more lanes a row mean more shuffles.
+// chunk of tokens ahead of the row warps. A row lies over row_lanes lanes, of which each holds every row_lanes-th quad
+// of lane_rows rows: more rows a lane mean fewer loads of q and k, more lanes a row mean more shuffles.
 template <unsigned row_lanes, unsigned lane_rows, unsigned row_warps, unsigned helper_warps, unsigned chunk,
           bool normalise>
 struct DeltaNet128 {
@@ -264,9 +264,7 @@ struct DeltaNet128 {
     return (sum.x + sum.y) + (sum.z + sum.w);
   }
 
-  ZINC_DEVICE static float product(float4 a, float4 b) {
-    return fmaf(a.x, b.x, a.y * b.y) + fmaf(a.z, b.z, a.w * b.w);
-  }
+  ZINC_DEVICE static float product(float4 a, float4 b) { return fmaf(a.x, b.x, a.y * b.y) + fmaf(a.z, b.z, a.w * b.w); }
 
   // A helper warp's share of chunk n: tokens helper * helper_tokens ... Commits a group also where there is nothing to
   // fetch, so that the groups can be counted.
@@ -279,7 +277,8 @@ struct DeltaNet128 {
     const uint64_t t = uint64_t{n} * chunk + first;
     const uint32_t tokens = t < p.n_tok ? min(uint64_t{helper_tokens}, p.n_tok - t) : 0;
     const float* q = buffers.conv_out + t * p.conv_stride_tok + uint64_t{head % p.n_group} * width + 4 * lane_id();
-    const float* v = buffers.conv_out + t * p.conv_stride_tok + 2 * keys + uint64_t{head} * width + block_row + 4 * lane_id();
+    const float* v =
+        buffers.conv_out + t * p.conv_stride_tok + 2 * keys + uint64_t{head} * width + block_row + 4 * lane_id();
     const bool has_v = 4 * lane_id() < block_rows;
     SharedAddress place = shared_address(to + first) + sizeof(float4) * lane_id();
     for (uint32_t i = 0; i < tokens; ++i) {
@@ -304,8 +303,8 @@ struct DeltaNet128 {
   // Waits for the helper warp's share of chunk n and makes the factors of its tokens. The lanes are dealt to the tokens
   // in order; a lane reads only the quads that it has fetched itself.
   template <class Push>
-  ZINC_DEVICE static void prepare(const DeltaNetBuffers& buffers, const Push& p, const HeadGates& head_gates, uint32_t n,
-                                  Token* chunk_shared) {
+  ZINC_DEVICE static void prepare(const DeltaNetBuffers& buffers, const Push& p, const HeadGates& head_gates,
+                                  uint32_t n, Token* chunk_shared) {
     constexpr unsigned token_lanes = warp_size / helper_tokens;
     constexpr unsigned sums = 4;  // q.q, k.k, k.q and none
     constexpr unsigned sum_lanes = token_lanes / sums;

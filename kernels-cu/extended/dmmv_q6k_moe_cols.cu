@@ -1,20 +1,35 @@
 // Per listed route q y_q = W_e x_t or += for stacked q6_K expert matrices; t = q / x_route_divisor.
-// Grid: y over work-list entries of up to eight routes of one expert; x, persistent blocks that walk over groups of
-// warps * rows rows; each warp has `rows` of them, each lane every 32nd unit of 32 columns. The block stages the
-// vectors of the routes in stretches of `columns` columns in shared memory.
-//@ tile = { warps = 8, rows = 2, columns = 1024, blocks = 2, vectors = 8 }
+// Grid: y over work-list entries of up to eight routes of one expert, `vectors` of them at a time; x over tiles of 16
+// rows, walked with the grid's stride; see dmmv_tiles.cuh. The block makes int8 planes of the vectors of the routes in
+// shared memory, `steps` * 256 columns at most, over all vectors; longer, misaligned or extreme ones go through f32
+// arithmetic in stretches of `columns` columns.
+//@ tile = { warps = 8, split = 1, stages = 1, blocks = 1, steps = 72, head = 39040, vectors = 8, rows = 2, columns = 512 }
 //@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, warps * rows), blocks * sm_count)", "min(n_blocks, 65535)"]
+//@ grid = ["min(ceil_div(m, 16), ceil_div(blocks * sm_count, n_blocks))", "min(n_blocks, 65535)"]
+//@ shared = "head + min(ceil_div(k, 256) * 8, steps) * 1152"
+//@ overlap = true
+//@ [arch.75]
+//@ tile = { steps = 0 }
+//@ [arch.80]
+//@ tile = { steps = 72 }
+//@ [arch.86]
+//@ tile = { steps = 48 }
+//@ [arch.90]
+//@ tile = { steps = 72 }
+//@ [arch.120]
+//@ tile = { steps = 48, vectors = 4 }
 #include "zinc/dmmv_q6k_moe_cols.h"
 
 #include "zinc/dmmv_moe_cols.cuh"
-#include "zinc/quant/q6_k.cuh"
+#include "zinc/quant/q6_k_tiles.cuh"
 
 namespace tile = dmmv_q6k_moe_cols_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q6k_moe_cols(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* counts,
                       const uint32_t* packed_ids, const uint32_t* active_blocks, dmmv_q6k_moe_cols_push p) {
-  using Shape = zinc::RowShape<tile::warps, tile::rows, tile::vectors>;
-  zinc::dmmv_moe_cols<zinc::Q6K, Shape, tile::columns>(weights, x, y, counts, packed_ids, active_blocks, p);
+  zinc::wait_for_previous();
+  using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head>;
+  zinc::dmmv_moe_cols<zinc::Q6KTiles, Shape, tile::vectors, tile::rows, tile::columns>(weights, x, y, counts,
+                                                                                       packed_ids, active_blocks, p);
 }

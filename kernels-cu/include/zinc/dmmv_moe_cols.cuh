@@ -2,7 +2,7 @@
 // positions of its route list, whose vectors share one reading of the expert's matrix.
 #pragma once
 
-#include "zinc/dmmv.cuh"
+#include "zinc/dmmv_tiles.cuh"
 
 namespace zinc {
 
@@ -37,15 +37,12 @@ struct StoreRoutes {
   }
 };
 
-// Grid: x over row groups, y over work-list entries; both are walked with the grid's stride.
-template <class Format, class Shape, unsigned tile_columns, class Push>
-ZINC_DEVICE void dmmv_moe_cols(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* counts,
-                               const uint32_t* packed_ids, const uint32_t* active_blocks, const Push& p) {
-  static_assert(Shape::vectors == entry_routes);
+// Does work(matrix, first route, number of routes) for the entries of the work list. Grid: y over entries, which are
+// walked with the grid's stride.
+template <class Push, class Work>
+ZINC_DEVICE void for_entries(const uint8_t* weights, const uint32_t* counts, const uint32_t* packed_ids,
+                             const uint32_t* active_blocks, const Push& p, Work work) {
   constexpr uint32_t unused = 0xFFFFFFFFu;
-  using Tile = ActivationTile<Format, tile_columns, entry_routes>;
-  ZINC_SHARED(Tile, tile);
-  Activations<Tile, Shape::threads, RoutedVectors> activations(tile, p.k, {nullptr, nullptr, 0, 1, p.k});
   for (uint32_t b = blockIdx.y; b < p.n_blocks; b += gridDim.y) {
     const uint32_t entry = active_blocks[b];
     if (entry == unused) continue;
@@ -53,13 +50,42 @@ ZINC_DEVICE void dmmv_moe_cols(const uint8_t* weights, const uint8_t* x, uint8_t
     const uint32_t first = (entry >> 16) * entry_routes;
     const uint32_t listed = counts[expert];
     if (first >= listed) continue;
-    const uint32_t* const routes = packed_ids + uint64_t{expert} * p.ids_stride + first;
-    const uint32_t count = min(listed - first, entry_routes);
-    activations.retarget({at_byte<float>(x, p.x_offset), routes, count, max(p.x_route_divisor, 1u), p.k});
     const uint8_t* const matrix[] = {weights + p.a_offset + uint64_t{expert} * p.expert_stride};
-    matvec<Shape>(matrix, p.m, activations, blockIdx.x, gridDim.x,
-                  StoreRoutes{at_byte<float>(y, p.y_offset), routes, count, p.m, p.accumulate != 0});
+    work(matrix, packed_ids + uint64_t{expert} * p.ids_stride + first, min(listed - first, entry_routes));
   }
+}
+
+// The products of the routes of all entries on the tensor cores where experts, columns and activations allow it, else
+// in f32, for at most `vectors` routes at a time. Grid: x over tiles, y over entries; both are walked with the grid's
+// stride.
+template <class Tiles, class Shape, unsigned vectors, unsigned rows, unsigned tile_columns, class Push>
+ZINC_DEVICE void dmmv_moe_cols(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* counts,
+                               const uint32_t* packed_ids, const uint32_t* active_blocks, const Push& p) {
+  constexpr unsigned few = 4;
+  static_assert(vectors == few || vectors == entry_routes);
+  ZINC_DYNAMIC_SHARED(uint8_t, memory);
+  bool used = false;
+  for_entries(weights, counts, packed_ids, active_blocks, p,
+              [&](const uint8_t* const(&matrix)[1], const uint32_t* routes, uint32_t count) {
+                for (uint32_t done = 0; done < count;) {
+                  const uint32_t left = count - done;
+                  // The last readers of the vectors before may still be at them.
+                  if (used) __syncthreads();
+                  used = true;
+                  const RoutedVectors source{at_byte<float>(x, p.x_offset), routes + done, left,
+                                             max(p.x_route_divisor, 1u), p.k};
+                  const StoreRoutes store{at_byte<float>(y, p.y_offset), routes + done, left, p.m, p.accumulate != 0};
+                  if (vectors > few && left > few) {
+                    matvec_tiles<Tiles, typename Shape::template With<vectors>, rows, tile_columns>(
+                        memory, matrix, p.m, p.k, source, blockIdx.x, gridDim.x, store);
+                    done += vectors;
+                  } else {
+                    matvec_tiles<Tiles, typename Shape::template With<few>, rows, tile_columns>(
+                        memory, matrix, p.m, p.k, source, blockIdx.x, gridDim.x, store);
+                    done += few;
+                  }
+                }
+              });
 }
 
 }  // namespace zinc

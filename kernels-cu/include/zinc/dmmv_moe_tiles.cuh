@@ -10,13 +10,15 @@ namespace zinc {
 
 // A block has `warps` warps, each of which has at most `steps` steps of planes in shared memory. `head` bytes of shared
 // memory exist whatever the number of columns.
-template <unsigned warps_, unsigned steps_, unsigned head_>
+template <unsigned warps_, unsigned steps_, unsigned head_, unsigned sets_ = 1>
 struct ExpertShape {
   static constexpr unsigned warps = warps_;
   static constexpr unsigned threads = warps * warp_size;
   static constexpr unsigned steps = steps_;
   static constexpr unsigned head = head_;
   static constexpr unsigned vectors = 1;
+  static constexpr unsigned sets = sets_;
+  static constexpr unsigned tile_rows = sets * mma_rows;
   static_assert((warps & (warps - 1)) == 0, "the warps are split evenly");
 };
 
@@ -24,10 +26,10 @@ struct ExpertShape {
 // it stages and the planes of `steps` steps.
 template <class Tiles, class Shape, unsigned matrices>
 struct ExpertMemory {
-  static constexpr unsigned partial_floats = matrices * mma_rows;
+  static constexpr unsigned partial_floats = matrices * Shape::tile_rows;
   static constexpr unsigned warps_at = 2 * Shape::warps * partial_floats * 4;
   static constexpr unsigned line = 128;  // so that planes begin in the first bank
-  static constexpr unsigned planes_at = line + matrices * stage_bytes<Tiles>;
+  static constexpr unsigned planes_at = line + matrices * Shape::sets * stage_bytes<Tiles>;
   static_assert(warps_at % line == 0 && planes_at % line == 0 && PlaneLayout<Tiles>::zero_bytes == line);
 
   uint8_t* memory;
@@ -133,18 +135,19 @@ struct Unit {
 };
 
 // The weights of a warp's unit, in registers.
-template <class Tiles, unsigned matrices>
+template <class Tiles, unsigned parts>
 class DirectUnit {
-  typename Tiles::Fragment rows_[matrices][2];
+  typename Tiles::Fragment rows_[parts][2];
 
  public:
   explicit ZINC_DEVICE DirectUnit(const uint8_t*) {}
 
-  // Asks for the steps that begin at `at` in the first of `rows` rows of matrix j.
-  ZINC_DEVICE void load(unsigned j, const uint8_t* at, uint32_t row_size, unsigned rows, uint32_t) {
+  // Asks for part j: 16 of the `rows` rows from the step at `at` on, the `first`-th and the next ones. Those that do
+  // not exist are replaced by the last one.
+  ZINC_DEVICE void load(unsigned j, const uint8_t* at, uint32_t row_size, unsigned first, unsigned rows, uint32_t) {
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
-      rows_[j][i].load(at + min(lane_id() / 4 + 8 * i, rows - 1) * row_size, lane_id() % 4);
+      rows_[j][i].load(at + min(first + lane_id() / 4 + 8 * i, rows - 1) * row_size, lane_id() % 4);
     }
   }
   ZINC_DEVICE void loaded() const {}
@@ -156,20 +159,23 @@ class DirectUnit {
 };
 
 // The same by way of shared memory.
-template <class Tiles, unsigned matrices>
+template <class Tiles, unsigned parts>
 class StagedUnit {
   using Step = StagedStep<Tiles>;
 
   SharedAddress stage_;
-  uint32_t addresses_[matrices];
+  uint32_t addresses_[parts];
 
  public:
   explicit ZINC_DEVICE StagedUnit(const uint8_t* stage) : stage_(stage) {}
 
-  ZINC_DEVICE void load(unsigned j, const uint8_t* at, uint32_t row_size, unsigned rows, uint32_t left) {
+  ZINC_DEVICE void load(unsigned j, const uint8_t* at, uint32_t row_size, unsigned first, unsigned rows,
+                        uint32_t left) {
     __syncwarp();  // all lanes are done with what was there
-    addresses_[j] = static_cast<uint32_t>(reinterpret_cast<uint64_t>(at));
-    Step::template copy<mma_rows>(stage_ + j * stage_bytes<Tiles>, at, row_size, rows, left);
+    const uint8_t* const from = at + first * row_size;
+    addresses_[j] = static_cast<uint32_t>(reinterpret_cast<uint64_t>(from));
+    Step::template copy<mma_rows>(stage_ + j * stage_bytes<Tiles>, from, row_size, rows > first ? rows - first : 0,
+                                  left);
   }
   ZINC_DEVICE void loaded() const { commit_copies(); }
   ZINC_DEVICE void wait() const { wait_for_copies<0>(); }
@@ -185,14 +191,16 @@ class StagedUnit {
   }
 };
 
-// Sums of terms for the tiles of 16 rows that block `block` of `blocks` has; finish.expect(r) is called in the lane
-// that will get finish(r, 0, sums), some time before. The units of a tile are added in a fixed order. False, and
-// nothing done, if the vectors do not fit into planes: the same in all blocks. All threads of the block must be here;
-// matrices are aligned as Tiles asks; no warp has more units than Shape::steps.
+// Sums of terms for the tiles of Shape::tile_rows rows that block `block` of `blocks` has. finish.expect(r) is called
+// in the lane that will get finish(r, 0, sums), some time before, for the first 16 rows. The units of a tile are added
+// in a fixed order. False, and nothing done, if the vectors do not fit into planes: the same in all blocks. All threads
+// of the block must be here; matrices are aligned as Tiles asks; no warp has more units than Shape::steps.
 template <class Tiles, class Shape, unsigned matrices, class Terms, class Finish>
 ZINC_DEVICE bool tile_terms(uint8_t* shared, const Terms& terms, const Units<Shape::warps>& units, uint32_t m,
                             uint32_t k, uint32_t block, uint32_t blocks, Finish finish) {
-  const uint32_t tiles = m / mma_rows + (m % mma_rows != 0);
+  constexpr unsigned tile_rows = Shape::tile_rows;
+  constexpr unsigned parts = matrices * Shape::sets;  // matrix by matrix
+  const uint32_t tiles = m / tile_rows + (m % tile_rows != 0);
   const uint32_t bytes = static_cast<uint32_t>(row_bytes<typename Tiles::Format>(k));
   const unsigned split = 1u << units.split_bits();
   const unsigned slot = warp_id() >> units.split_bits();
@@ -214,26 +222,27 @@ ZINC_DEVICE bool tile_terms(uint8_t* shared, const Terms& terms, const Units<Sha
   float4 values[2] = {four(filled, 0), four(filled, 1)};
 
   const ExpertMemory<Tiles, Shape, matrices> memory{shared, units.most()};
-  typename select<(Tiles::pitch > 0), StagedUnit<Tiles, matrices>, DirectUnit<Tiles, matrices>>::type weights(
-      memory.stage());
+  typename select<(Tiles::pitch > 0), StagedUnit<Tiles, parts>, DirectUnit<Tiles, parts>>::type weights(memory.stage());
   float factor;
   const auto load = [&](uint32_t tile, typename Terms::Key key) {
     if constexpr (Terms::weighted) factor = key.weight;
     const uint32_t step_at = next.step * Tiles::step_bytes;
+    const uint32_t tile_at = tile * tile_rows * bytes + step_at;
+    const uint32_t rows = min(m - tile * tile_rows, tile_rows);
 #pragma unroll
-    for (unsigned j = 0; j < matrices; ++j) {
-      weights.load(j, terms.matrix(key, j) + (tile * mma_rows * bytes + step_at), bytes,
-                   min(m - tile * mma_rows, mma_rows), bytes - step_at);
+    for (unsigned j = 0; j < parts; ++j) {
+      weights.load(j, terms.matrix(key, j / Shape::sets) + tile_at, bytes, j % Shape::sets * mma_rows, rows,
+                   bytes - step_at);
     }
     weights.loaded();
     next.advance(units);
   };
-  if (slot * blocks + block < tiles) load(slot * blocks + block, first_key);
+  if (first_tile < tiles) load(first_tile, first_key);
   const auto expect = [&](uint32_t tile) {
-    const uint32_t r = tile * mma_rows + lane_id();
+    const uint32_t r = tile * tile_rows + lane_id();
     if (part == 0 && lane_id() < mma_rows && r < m) finish.expect(r);
   };
-  expect(slot * blocks + block);
+  expect(first_tile);
 
   // The weights are on their way while the planes are made, also by warps without a tile: blocks must agree.
   const Planes<Tiles> planes = memory.planes();
@@ -253,7 +262,7 @@ ZINC_DEVICE bool tile_terms(uint8_t* shared, const Terms& terms, const Units<Sha
   __syncwarp();
 
   const TileLane<Tiles, Shape> x(memory.zeros(), planes);
-  float sum[matrices][2] = {};
+  float sum[parts][2] = {};
   unsigned turn = 0;
   for (uint32_t base = block; base < tiles; base += tile_stride) {
     const uint32_t tile = base + slot * blocks;
@@ -261,7 +270,7 @@ ZINC_DEVICE bool tile_terms(uint8_t* shared, const Terms& terms, const Units<Sha
       for (uint32_t unit = 0; unit < own; ++unit) {
         weights.wait();
 #pragma unroll
-        for (unsigned j = 0; j < matrices; ++j) {
+        for (unsigned j = 0; j < parts; ++j) {
           float product[2][1] = {};
           weights.use(j, bytes, x.lane,
                       [&](const typename Tiles::Fragment& row0, const typename Tiles::Fragment& row1) {
@@ -276,7 +285,7 @@ ZINC_DEVICE bool tile_terms(uint8_t* shared, const Terms& terms, const Units<Sha
         if (next_tile < tiles) load(next_tile, terms.key(next.term));
       }
 #pragma unroll
-      for (unsigned j = 0; j < matrices; ++j) {
+      for (unsigned j = 0; j < parts; ++j) {
 #pragma unroll
         for (unsigned r = 0; r < 2; ++r) sum[j][r] = warp_sum<4>(sum[j][r]);
         const unsigned lane = lane_id() % 4;
@@ -294,20 +303,26 @@ ZINC_DEVICE bool tile_terms(uint8_t* shared, const Terms& terms, const Units<Sha
       // Lanes 0 .. 15 add the even parts of a row, 16 .. 31 the odd ones.
       const unsigned odd = lane_id() / mma_rows;
       const unsigned row = lane_id() % mma_rows;
-      float totals[matrices] = {};
+      float totals[parts] = {};
 #pragma unroll
       for (unsigned w = 0; w < Shape::warps; w += 2) {
         if (w + odd < split) {
 #pragma unroll
-          for (unsigned j = 0; j < matrices; ++j) {
+          for (unsigned j = 0; j < parts; ++j) {
             totals[j] += memory.partial(turn, warp_id() + w + odd)[j * mma_rows + row];
           }
         }
       }
 #pragma unroll
-      for (unsigned j = 0; j < matrices; ++j) totals[j] = warp_sum<2, mma_rows>(totals[j]);
-      const uint32_t r = tile * mma_rows + row;
-      if (odd == 0 && r < m) finish(r, 0, totals);
+      for (unsigned j = 0; j < parts; ++j) totals[j] = warp_sum<2, mma_rows>(totals[j]);
+#pragma unroll
+      for (unsigned i = 0; i < Shape::sets; ++i) {
+        const uint32_t r = tile * tile_rows + i * mma_rows + row;
+        float dots[matrices];
+#pragma unroll
+        for (unsigned j = 0; j < matrices; ++j) dots[j] = totals[j * Shape::sets + i];
+        if (odd == 0 && r < m) finish(r, 0, dots);
+      }
       if (tile + tile_stride < tiles) expect(tile + tile_stride);
     }
     turn ^= 1;

@@ -1,18 +1,32 @@
 // y = W x or y += W x for an MXFP4 matrix and one f32 vector.
-// Grid: x, persistent blocks that walk over groups of warps * rows rows; each warp has `rows` of them, each lane every
-// 32nd unit of 32 columns. The block stages x in shared memory, `columns` columns at a time, or once if k is no larger.
-//@ tile = { warps = 8, rows = 2, columns = 4096, blocks = 4 }
+// Grid: x, persistent blocks that walk over tiles of 16 rows. See dmmv_tiles.cuh. A tile has `split`
+// warps of a block, or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256
+// columns at most; longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
+//@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 72, head = 46208, rows = 2, columns = 2048 }
 //@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, warps * rows), blocks * sm_count)"]
+//@ grid = ["min(ceil_div(m, 16), blocks * sm_count)"]
+//@ shared = "head + min(ceil_div(k, 256), steps) * 1088"
+//@ overlap = true
+//@ [arch.75]
+//@ tile = { steps = 0, head = 10240 }
+//@ [arch.80]
+//@ tile = { steps = 72, head = 46208 }
+//@ [arch.86]
+//@ tile = { warps = 4, split = 1, steps = 70, head = 23168 }
+//@ [arch.90]
+//@ tile = { warps = 16, split = 4, steps = 72, head = 92288 }
+//@ [arch.120]
+//@ tile = { warps = 4, split = 1, steps = 70, head = 23168 }
 #include "zinc/dmmv_mxfp4.h"
 
-#include "zinc/dmmv.cuh"
-#include "zinc/quant/mxfp4.cuh"
+#include "zinc/dmmv_tiles.cuh"
+#include "zinc/quant/mxfp4_tiles.cuh"
 
 namespace tile = dmmv_mxfp4_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_mxfp4(const uint8_t* weights, const uint8_t* x, uint8_t* y, dmmv_mxfp4_push p) {
-  using Shape = zinc::RowShape<tile::warps, tile::rows>;
-  zinc::dmmv<zinc::Mxfp4, Shape, tile::columns>(weights, x, y, p);
+  zinc::wait_for_previous();
+  using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head>;
+  zinc::dmmv_tiles<zinc::Mxfp4Tiles, Shape, tile::rows, tile::columns>(weights, x, y, p);
 }

@@ -1,19 +1,33 @@
 // Y = W X for a q4_K matrix and num_cols f32 vectors.
-// Grid: x, persistent blocks that walk over groups of warps * rows rows; each warp has `rows` of them, each lane every
-// 32nd unit of 32 columns. The block stages the vectors, `vectors` at a time, in shared memory, `columns` columns of
-// each at a time.
-//@ tile = { warps = 8, rows = 2, columns = 1024, blocks = 2, vectors = 8 }
+// Grid: x, persistent blocks that walk over tiles of 16 rows; y, eights of vectors. See dmmv_tiles.cuh. A tile has
+// `split` warps of a block, or more where tiles are few. The block makes int8 planes of its vectors in shared memory,
+// `steps` * 256 columns at most, over all vectors; longer, misaligned or extreme ones go through f32 arithmetic in
+// stretches of `columns` columns.
+//@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 184, head = 20480, rows = 1, columns = 512 }
 //@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, warps * rows), blocks * sm_count)"]
+//@ grid = ["min(ceil_div(m, 16), blocks * sm_count)", "ceil_div(num_cols, 8)"]
+//@ shared = "head + min(ceil_div(k, 256) * min(max(num_cols, 2) * 2, 8), steps) * 1120"
+//@ overlap = true
+//@ [arch.75]
+//@ tile = { steps = 0 }
+//@ [arch.80]
+//@ tile = { steps = 128 }
+//@ [arch.86]
+//@ tile = { steps = 72 }
+//@ [arch.90]
+//@ tile = { steps = 184 }
+//@ [arch.120]
+//@ tile = { steps = 72 }
 #include "zinc/dmmv_q4k_batch_kpar.h"
 
-#include "zinc/dmmv.cuh"
-#include "zinc/quant/q4_k.cuh"
+#include "zinc/dmmv_tiles.cuh"
+#include "zinc/quant/q4_k_tiles.cuh"
 
 namespace tile = dmmv_q4k_batch_kpar_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q4k_batch_kpar(const uint8_t* weights, const uint8_t* x, uint8_t* y, dmmv_q4k_batch_kpar_push p) {
-  using Shape = zinc::RowShape<tile::warps, tile::rows, tile::vectors>;
-  zinc::dmmv_batch<zinc::Q4K, Shape, tile::columns>(weights, x, y, p, p.num_cols);
+  zinc::wait_for_previous();
+  using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head>;
+  zinc::dmmv_tiles_batch<zinc::Q4KTiles, Shape, tile::rows, tile::columns>(weights, x, y, p, p.num_cols);
 }

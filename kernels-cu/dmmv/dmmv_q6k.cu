@@ -1,11 +1,12 @@
 // y = W x or y += W x for a q6_K matrix and one f32 vector.
-// Grid: x, persistent blocks that walk over tiles of 16 rows; see dmmv_tiles.cuh. A tile has `split` warps of a block,
-// or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256 columns at most;
-// longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
+// Grid: x, persistent blocks that walk over tiles of 16 rows. See dmmv_tiles.cuh. A tile has `split`
+// warps of a block, or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256
+// columns at most; longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
 //@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 72, head = 62592, rows = 2, columns = 2048 }
 //@ block = ["32 * warps"]
 //@ grid = ["min(ceil_div(m, 16), blocks * sm_count)"]
 //@ shared = "head + min(ceil_div(k, 256), steps) * 1152"
+//@ overlap = true
 //@ [arch.75]
 //@ tile = { steps = 0, head = 10240 }
 //@ [arch.80]
@@ -25,7 +26,7 @@ namespace tile = dmmv_q6k_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q6k(const uint8_t* weights, const uint8_t* x, uint8_t* y, dmmv_q6k_push p) {
+  zinc::wait_for_previous();
   using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head>;
-
   zinc::dmmv_tiles<zinc::Q6KTiles, Shape, tile::rows, tile::columns>(weights, x, y, p);
 }

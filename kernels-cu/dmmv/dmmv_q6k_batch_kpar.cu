@@ -1,20 +1,21 @@
 // Y = W X for a q6_K matrix and num_cols f32 vectors.
-// Grid: x, persistent blocks that walk over tiles of 16 rows; see dmmv_tiles.cuh. A tile has `split` warps of a block,
-// or more where tiles are few. The block makes int8 planes of up to eight vectors in shared memory, `steps` * 256
-// columns at most, over all vectors; longer, misaligned or extreme ones go through f32 arithmetic in stretches of
-// `columns` columns.
-//@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 140, head = 69760, rows = 2, columns = 512 }
+// Grid: x, persistent blocks that walk over tiles of 16 rows; y, eights of vectors. See dmmv_tiles.cuh. A tile has
+// `split` warps of a block, or more where tiles are few. The block makes int8 planes of its vectors in shared memory,
+// `steps` * 256 columns at most, over all vectors; longer, misaligned or extreme ones go through f32 arithmetic in
+// stretches of `columns` columns.
+//@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 136, head = 69760, rows = 1, columns = 512 }
 //@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, 16), blocks * sm_count)"]
+//@ grid = ["min(ceil_div(m, 16), blocks * sm_count)", "ceil_div(num_cols, 8)"]
 //@ shared = "head + min(ceil_div(k, 256) * min(max(num_cols, 2) * 2, 8), steps) * 1152"
+//@ overlap = true
 //@ [arch.75]
 //@ tile = { steps = 0, head = 20480 }
 //@ [arch.80]
-//@ tile = { steps = 84 }
+//@ tile = { steps = 80 }
 //@ [arch.86]
 //@ tile = { warps = 4, split = 1, steps = 56, head = 34944 }
 //@ [arch.90]
-//@ tile = { steps = 140, head = 69760 }
+//@ tile = { steps = 136 }
 //@ [arch.120]
 //@ tile = { warps = 4, split = 1, steps = 56, head = 34944 }
 #include "zinc/dmmv_q6k_batch_kpar.h"
@@ -26,7 +27,7 @@ namespace tile = dmmv_q6k_batch_kpar_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q6k_batch_kpar(const uint8_t* weights, const uint8_t* x, uint8_t* y, dmmv_q6k_batch_kpar_push p) {
+  zinc::wait_for_previous();
   using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head>;
-
   zinc::dmmv_tiles_batch<zinc::Q6KTiles, Shape, tile::rows, tile::columns>(weights, x, y, p, p.num_cols);
 }

@@ -1,19 +1,34 @@
-// y += sigmoid(gate[gate_offset]) W x for a q8_0 matrix and one f32 vector.
-// Grid: x, persistent blocks that walk over groups of warps * rows rows; each warp has `rows` of them, each lane every
-// 32nd unit of 32 columns. The block stages x in shared memory, `columns` columns at a time, or once if k is no larger.
-//@ tile = { warps = 8, rows = 2, columns = 4096, blocks = 4 }
+// y += sigmoid(gate) W x for a q8_0 matrix, one f32 vector and one gate logit.
+// Grid: x, persistent blocks that walk over tiles of 16 rows. See dmmv_tiles.cuh. A tile has `split`
+// warps of a block, or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256
+// columns at most; longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
+//@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 72, head = 74880, rows = 2, columns = 2048 }
 //@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, warps * rows), blocks * sm_count)"]
+//@ grid = ["min(ceil_div(m, 16), blocks * sm_count)"]
+//@ shared = "head + min(ceil_div(k, 256), steps) * 1088"
+//@ overlap = true
+//@ [arch.75]
+//@ tile = { steps = 0, head = 10240 }
+//@ [arch.80]
+//@ tile = { steps = 72, head = 74880 }
+//@ [arch.86]
+//@ tile = { warps = 4, split = 1, steps = 56, head = 37504 }
+//@ [arch.90]
+//@ tile = { warps = 16, split = 4, steps = 72, head = 149632 }
+//@ [arch.120]
+//@ tile = { warps = 4, split = 1, steps = 56, head = 37504 }
 #include "zinc/dmmv_q8_0_sigmoid_acc.h"
 
-#include "zinc/dmmv_fused.cuh"
-#include "zinc/quant/q8_0.cuh"
+#include "zinc/dmmv_tiles_fused.cuh"
+#include "zinc/quant/q8_0_tiles.cuh"
 
 namespace tile = dmmv_q8_0_sigmoid_acc_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q8_0_sigmoid_acc(const uint8_t* weights, const uint8_t* x, uint8_t* y, const float* gate,
                           dmmv_q8_0_sigmoid_acc_push p) {
-  using Shape = zinc::RowShape<tile::warps, tile::rows>;
-  zinc::dmmv_add_scaled<zinc::Q8_0, Shape, tile::columns>(weights, x, y, zinc::sigmoid(gate[p.gate_offset]), p);
+  zinc::wait_for_previous();
+  using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head>;
+  zinc::dmmv_tiles_add_scaled<zinc::Q8_0Tiles, Shape, tile::rows, tile::columns>(weights, x, y,
+                                                                                 zinc::sigmoid(gate[p.gate_offset]), p);
 }

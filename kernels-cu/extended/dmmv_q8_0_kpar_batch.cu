@@ -1,20 +1,34 @@
-// y = W x or y += W x for a q8_0 matrix and one f32 vector, or Y = W X for a batch of acc_mode >= 2 vectors.
-// Grid: x, persistent blocks that walk over groups of warps * rows rows; each warp has `rows` of them, each lane every
-// 32nd unit of 32 columns. The block stages x in shared memory, `columns` columns at a time, or once if k is no larger.
-// A batch is worked off `vectors` at a time, with stretches of batch_columns.
-//@ tile = { warps = 8, rows = 2, columns = 4096, vectors = 4, batch_columns = 1024, blocks = 3 }
+// y = W x or y += W x for a q8_0 matrix and one f32 vector, or Y = W X for a batch of acc_mode >= 2 vectors, in f32.
+// Grid: x, persistent blocks that walk over tiles of 16 rows. See dmmv_tiles.cuh. A tile has `split`
+// warps of a block, or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256
+// columns at most; longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
+//@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 72, head = 74880, rows = 2, columns = 2048, vectors = 4, batch_columns = 1024 }
 //@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, warps * rows), blocks * sm_count)"]
+//@ grid = ["min(ceil_div(m, 16), blocks * sm_count)"]
+//@ shared = "head + min(ceil_div(k, 256), steps) * 1088"
+//@ overlap = true
+//@ [arch.75]
+//@ tile = { steps = 0, head = 18432 }
+//@ [arch.80]
+//@ tile = { steps = 72, head = 74880 }
+//@ [arch.86]
+//@ tile = { warps = 4, split = 1, steps = 56, head = 37504 }
+//@ [arch.90]
+//@ tile = { warps = 16, split = 4, steps = 72, head = 149632 }
+//@ [arch.120]
+//@ tile = { warps = 4, split = 1, steps = 56, head = 37504 }
 #include "zinc/dmmv_q8_0_kpar_batch.h"
 
-#include "zinc/dmmv.cuh"
-#include "zinc/quant/q8_0.cuh"
+#include "zinc/dmmv_tiles.cuh"
+#include "zinc/quant/q8_0_tiles.cuh"
 
 namespace tile = dmmv_q8_0_kpar_batch_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q8_0_kpar_batch(const uint8_t* weights, const uint8_t* x, uint8_t* y, dmmv_q8_0_kpar_batch_push p) {
-  using Shape = zinc::RowShape<tile::warps, tile::rows>;
+  zinc::wait_for_previous();
+  using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head>;
   using BatchShape = zinc::RowShape<tile::warps, tile::rows, tile::vectors>;
-  zinc::dmmv_or_batch<zinc::Q8_0, Shape, tile::columns, BatchShape, tile::batch_columns>(weights, x, y, p);
+  zinc::dmmv_tiles_or_batch<zinc::Q8_0Tiles, Shape, tile::rows, tile::columns, BatchShape, tile::batch_columns>(
+      weights, x, y, p);
 }

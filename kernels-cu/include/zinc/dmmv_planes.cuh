@@ -56,7 +56,8 @@ struct Planes {
   ZINC_DEVICE uint8_t* sums() const { return scales() + steps * Layout::scale_bytes; }
 
   // Fills them with vector v of a source by all threads of the block; columns past the last are zeros. True if this
-  // thread saw a value that planes cannot represent: no finite number, or one so large or small that a scale is not.
+  // thread saw a value that planes cannot represent: no finite number, one so large or small that a scale is not, or
+  // one that dwarfs its neighbours.
   template <unsigned threads, class Source>
   ZINC_DEVICE bool fill(const Source& source, unsigned v, uint32_t columns) const {
     bool unfit = false;
@@ -88,7 +89,18 @@ struct Planes {
     for (unsigned offset = group_lanes / 2; offset > 0; offset /= 2) {
       top = max(top, static_cast<uint32_t>(__shfl_xor_sync(full_warp, top, offset)));
     }
-    const bool unfit = (top != 0 && top < smallest) || top >= largest;
+    // Digits reach to 2^-30 of the largest. Beside one that is further above all others together than this, the others
+    // would lose more than the contracts allow where its weight is 0.
+    constexpr float outlier = 256.0f;
+    float others = 0.0f;
+#pragma unroll
+    for (unsigned i = 0; i < lane_columns; ++i) {
+      const uint32_t bits = __float_as_uint(x[i]) & magnitude;
+      others += bits < top ? __uint_as_float(bits) : 0.0f;
+    }
+    others = warp_sum<group_lanes>(others);
+    const bool unfit =
+        (top != 0 && top < smallest) || top >= largest || (others > 0.0f && others * outlier < __uint_as_float(top));
     const uint32_t exponent = min(max(top, smallest), largest) >> 23;  // of the power of two at or below the largest
     const float to_integer = __uint_as_float((127u + 29 + 127 - exponent) << 23);
     const uint32_t step = c / step_columns;

@@ -8,25 +8,20 @@
 // theirs, and every lane needs the scales of its own columns only.
 //
 // A format is a struct `Tiles` with
-//   Format, Row                    the block format for other paths; int8_t or uint8_t, how weight bytes are read
-//   scale_columns, has_minimum     32, or 16 without minimum
-//   step_bytes, alignment          of a row's 256 columns; alignment of the matrix and of all row sizes
-//   pitch                          between rows in shared memory, where lanes take weights from a copy there, which
-//   needs no
-//                                  alignment; 0 where they load them
-//   position(column)               set * 64 + lane of the quad * 16 + byte of a column of a step; neighbouring eights
-//   of
-//                                  columns stay together
-//   set_scale(set)                 a power of two that the bytes of a set are to be multiplied with
-//   Fragment                       what a lane holds of a row's step: load(first byte of the step, lane of the quad),
-//   or
-//                                  with a pitch Fragment(StagedRow, Lane); word(set, i, Lane), which is four weights as
-//                                  bytes
-//   Lane                           (lane of the quad): what Factors needs to know of it
-//   has_outer                      whether Factors has a factor of all scales
-//   Factors                        (fragment, Lane): scale[scale of a set, all sets], outer, and with minimums
-//   minimum[2]
-//                                  of the groups 2 lane and 2 lane + 1, outer_minimum
+//   Format, Row                the block format for other paths; int8_t or uint8_t, how weight bytes are read
+//   scale_columns, has_minimum 32, or 16 without minimum
+//   step_bytes, alignment      of a row's 256 columns; alignment of the matrix and of all row sizes
+//   pitch                      between rows in shared memory, where lanes take weights from a copy there, which needs
+//                              no alignment; 0 where they load them
+//   position(column)           set * 64 + lane of the quad * 16 + byte of a column of a step; neighbouring eights of
+//                              columns stay together
+//   set_scale(set)             a power of two that the bytes of a set are to be multiplied with
+//   Lane                       (lane of the quad): what decoding needs to know of it
+//   Fragment                   what a lane holds of a row's step: load(first byte of the step, lane of the quad), or
+//                              with a pitch Fragment(StagedRow, Lane); word(set, i, Lane) is four weights as bytes
+//   has_outer                  whether Factors has factors of all scales and of all minimums
+//   Factors                    (fragment, Lane): scale[scale of a set, all sets], outer, and with minimums minimum[2]
+//                              of the groups 2 lane and 2 lane + 1, outer_minimum
 #pragma once
 
 #include "zinc/dmmv.cuh"
@@ -150,49 +145,47 @@ struct TileLane {
   ZINC_DEVICE void add(float (&sum)[2][Shape::vectors], const typename Tiles::Fragment& row0,
                        const typename Tiles::Fragment& row1, uint32_t step) const {
     const typename Tiles::Factors factors[2] = {{row0, lane}, {row1, lane}};
-    uint32_t a[step_sets][2][4];
-#pragma unroll
-    for (unsigned set = 0; set < step_sets; ++set) {
-#pragma unroll
-      for (unsigned i = 0; i < 4; ++i) {
-        a[set][i / 2][i % 2 * 2] = row0.word(set, i, lane);
-        a[set][i / 2][i % 2 * 2 + 1] = row1.word(set, i, lane);
-      }
-    }
+    float dot[2][Shape::vectors] = {};
     const SharedAddress step_planes = own_planes + step * plane_stride;
     const SharedAddress step_scales = scales + step * Layout::scale_bytes;
+    // Two sets at a time, for all vectors: more weights would not stay in registers.
 #pragma unroll
-    for (unsigned v = 0; v < Shape::vectors; ++v) {
-      float dot[2] = {};
-      float scale[4];  // of this lane's activations, four at a time
+    for (unsigned first = 0; first < step_sets; first += 2) {
+      uint32_t a[2][2][4];
 #pragma unroll
-      for (unsigned set = 0; set < step_sets; ++set) {
-        if (set * Layout::set_scales % 4 == 0) {
-          const uint4 four = (step_scales + (v * vector_stride + set * Layout::set_scales * 4)).load4();
-          scale[0] = __uint_as_float(four.x);
-          scale[1] = __uint_as_float(four.y);
-          scale[2] = __uint_as_float(four.z);
-          scale[3] = __uint_as_float(four.w);
-        }
-        const uint4 b4 = (step_planes + (v * plane_vector + set_at[set])).load4();
-        const uint32_t b[2][2] = {{b4.x, b4.y}, {b4.z, b4.w}};
-        int32_t c[4];
-        mma_int8<32, typename Tiles::Row>(c, a[set][0], b[0], start);
-        if constexpr (Layout::set_scales == 1) {
-          mma_int8<32, typename Tiles::Row>(c, a[set][1], b[1]);
-          add_sums(dot, c, scale[set], factors, set);
-        } else {
-          add_sums(dot, c, scale[2 * set % 4], factors, 2 * set);
-          mma_int8<32, typename Tiles::Row>(c, a[set][1], b[1], start);
-          add_sums(dot, c, scale[2 * set % 4 + 1], factors, 2 * set + 1);
+      for (unsigned i = 0; i < 8; ++i) {
+        a[i / 4][i % 4 / 2][i % 2 * 2] = row0.word(first + i / 4, i % 4, lane);
+        a[i / 4][i % 4 / 2][i % 2 * 2 + 1] = row1.word(first + i / 4, i % 4, lane);
+      }
+#pragma unroll
+      for (unsigned v = 0; v < Shape::vectors; ++v) {
+        float scale[2 * Layout::set_scales];  // of this lane's activations
+        read_scales(scale, step_scales + (v * vector_stride + first * Layout::set_scales * 4));
+#pragma unroll
+        for (unsigned i = 0; i < 2; ++i) {
+          const uint4 b4 = (step_planes + (v * plane_vector + set_at[first + i])).load4();
+          const uint32_t b[2][2] = {{b4.x, b4.y}, {b4.z, b4.w}};
+          int32_t c[4];
+          mma_int8<32, typename Tiles::Row>(c, a[i][0], b[0], start);
+          if constexpr (Layout::set_scales == 1) {
+            mma_int8<32, typename Tiles::Row>(c, a[i][1], b[1]);
+            add_sums(dot, v, c, scale[i], factors, first + i);
+          } else {
+            add_sums(dot, v, c, scale[2 * i], factors, 2 * (first + i));
+            mma_int8<32, typename Tiles::Row>(c, a[i][1], b[1], start);
+            add_sums(dot, v, c, scale[2 * i + 1], factors, 2 * (first + i) + 1);
+          }
         }
       }
+    }
+#pragma unroll
+    for (unsigned v = 0; v < Shape::vectors; ++v) {
 #pragma unroll
       for (unsigned r = 0; r < 2; ++r) {
         if constexpr (Tiles::has_outer) {
-          sum[r][v] = fmaf(factors[r].outer, dot[r], sum[r][v]);
+          sum[r][v] = fmaf(factors[r].outer, dot[r][v], sum[r][v]);
         } else {
-          sum[r][v] += dot[r];
+          sum[r][v] += dot[r][v];
         }
       }
       if constexpr (Tiles::has_minimum) {
@@ -201,7 +194,11 @@ struct TileLane {
         for (unsigned r = 0; r < 2; ++r) {
           const float minimums =
               fmaf(factors[r].minimum[1], __uint_as_float(x.y), factors[r].minimum[0] * __uint_as_float(x.x));
-          sum[r][v] = fmaf(-factors[r].outer_minimum, minimums, sum[r][v]);
+          if constexpr (Tiles::has_outer) {
+            sum[r][v] = fmaf(-factors[r].outer_minimum, minimums, sum[r][v]);
+          } else {
+            sum[r][v] -= minimums;
+          }
         }
       }
     }
@@ -214,13 +211,27 @@ struct TileLane {
   static ZINC_DEVICE unsigned token() { return lane_id() / 4; }
   // Whether the planes of this lane's token belong to its half of the quads.
   static ZINC_DEVICE bool mine() { return token() / planes_per_half == quad_lane() / 2; }
-  static ZINC_DEVICE void add_sums(float (&dot)[2], const int32_t (&c)[4], float x_scale,
+
+  static ZINC_DEVICE void read_scales(float (&scale)[2], SharedAddress from) {
+    const uint2 v = from.load2();
+    scale[0] = __uint_as_float(v.x);
+    scale[1] = __uint_as_float(v.y);
+  }
+  static ZINC_DEVICE void read_scales(float (&scale)[4], SharedAddress from) {
+    const uint4 v = from.load4();
+    scale[0] = __uint_as_float(v.x);
+    scale[1] = __uint_as_float(v.y);
+    scale[2] = __uint_as_float(v.z);
+    scale[3] = __uint_as_float(v.w);
+  }
+
+  static ZINC_DEVICE void add_sums(float (&dot)[2][Shape::vectors], unsigned v, const int32_t (&c)[4], float x_scale,
                                    const typename Tiles::Factors (&factors)[2], unsigned which) {
 #pragma unroll
     for (unsigned r = 0; r < 2; ++r) {
       const float low = __int_as_float(c[2 * r]) - magic;
       const float high = __int_as_float(c[2 * r + 1]) - magic;
-      dot[r] = fmaf(fmaf(high, 256.0f, low), x_scale * factors[r].scale[which], dot[r]);
+      dot[r][v] = fmaf(fmaf(high, 256.0f, low), x_scale * factors[r].scale[which], dot[r][v]);
     }
   }
 };
@@ -589,42 +600,31 @@ ZINC_DEVICE void dmmv_tiles(const uint8_t* weights, const uint8_t* x, uint8_t* y
 }
 
 // The batch contract: Y[r, j] = dot(r, j) for j < vectors, vector j being the k floats at x_offset + 4 j k, its results
-// the m floats at y_offset + 4 j m. Up to eight vectors, as many as fit, share one pass over the matrix.
-template <class Tiles, class Shape, unsigned rows, unsigned tile_columns, class Push>
-ZINC_DEVICE void dmmv_tiles_batch_in(uint8_t* memory, const uint8_t* weights, const uint8_t* x, uint8_t* y,
-                                     const Push& p, uint32_t vectors) {
-  const uint8_t* const matrix[] = {weights + p.a_offset};
-  const uint32_t steps = (p.k + step_columns - 1) / step_columns;
-  for (uint32_t first = 0; first < vectors;) {
-    const uint32_t left = vectors - first;
-    const ActivationVectors source{at_byte<float>(x, p.x_offset) + uint64_t{first} * p.k, p.k, left};
-    const StoreRow store{at_byte<float>(y, p.y_offset) + uint64_t{first} * p.m, p.m, false};
-    const auto finish = [=](uint32_t r, unsigned v, const float (&dots)[1]) {
-      if (v < left) store(r, v, dots);
-    };
-    // The last readers of the vectors before may still be at them.
-    if (first > 0) __syncthreads();
-    if (left > 4 && steps * 8 <= Shape::steps) {
-      matvec_tiles<Tiles, typename Shape::template With<8>, rows, tile_columns>(memory, matrix, p.m, p.k, source,
-                                                                                blockIdx.x, gridDim.x, finish);
-      first += 8;
-    } else if (left > 2 && steps * 4 <= Shape::steps) {
-      matvec_tiles<Tiles, typename Shape::template With<4>, rows, tile_columns>(memory, matrix, p.m, p.k, source,
-                                                                                blockIdx.x, gridDim.x, finish);
-      first += 4;
-    } else {
-      matvec_tiles<Tiles, typename Shape::template With<2>, rows, tile_columns>(memory, matrix, p.m, p.k, source,
-                                                                                blockIdx.x, gridDim.x, finish);
-      first += 2;
-    }
-  }
-}
+// the m floats at y_offset + 4 j m. Grid: y over eights of vectors, which share one pass over the matrix.
+constexpr unsigned pass_vectors = 8;
 
 template <class Tiles, class Shape, unsigned rows, unsigned tile_columns, class Push>
 ZINC_DEVICE void dmmv_tiles_batch(const uint8_t* weights, const uint8_t* x, uint8_t* y, const Push& p,
                                   uint32_t vectors) {
   ZINC_DYNAMIC_SHARED(uint8_t, memory);
-  dmmv_tiles_batch_in<Tiles, Shape, rows, tile_columns>(memory, weights, x, y, p, vectors);
+  const uint8_t* const matrix[] = {weights + p.a_offset};
+  const uint32_t first = pass_vectors * blockIdx.y;
+  const uint32_t left = min(vectors - first, pass_vectors);
+  const ActivationVectors source{at_byte<float>(x, p.x_offset) + uint64_t{first} * p.k, p.k, left};
+  const StoreRow store{at_byte<float>(y, p.y_offset) + uint64_t{first} * p.m, p.m, false};
+  const auto finish = [=](uint32_t r, unsigned v, const float (&dots)[1]) {
+    if (v < left) store(r, v, dots);
+  };
+  if (left > 4) {
+    matvec_tiles<Tiles, typename Shape::template With<8>, rows, tile_columns>(memory, matrix, p.m, p.k, source,
+                                                                              blockIdx.x, gridDim.x, finish);
+  } else if (left > 2) {
+    matvec_tiles<Tiles, typename Shape::template With<4>, rows, tile_columns>(memory, matrix, p.m, p.k, source,
+                                                                              blockIdx.x, gridDim.x, finish);
+  } else {
+    matvec_tiles<Tiles, typename Shape::template With<2>, rows, tile_columns>(memory, matrix, p.m, p.k, source,
+                                                                              blockIdx.x, gridDim.x, finish);
+  }
 }
 
 // Both in one kernel: acc_mode 0 and 1 are the plain contract, n >= 2 is a batch of n vectors, in f32.

@@ -37,16 +37,15 @@ struct Mxfp4 {
     return u;
   }
 
- private:
   // Twice the floats of the codes in the low nibbles of the four bytes, as signed bytes: 0, 1, 2, 3, 4, 6, 8, 12 and
-  // their negatives.
+  // their negatives. The upper nibbles may hold anything.
   static ZINC_DEVICE uint32_t doubled(uint32_t codes) {
-    // The table look-up takes its four indices from the nibbles of a half word.
-    const uint32_t pairs = (codes & 0x000F000Fu) | ((codes >> 4) & 0x00F000F0u);
-    const uint32_t indices = (pairs | (pairs >> 8)) & 0xFFFFu;
+    // The table look-up takes its four indices from the nibbles of a half word: bytes 0 and 2 of what follows.
+    const uint32_t pairs = (codes & 0x0F0F0F0Fu) | ((codes >> 4) & 0xF0F0F0F0u);
+    const uint32_t indices = __byte_perm(pairs, pairs, 0x2020u);
     const uint32_t positive = __byte_perm(0x03020100u, 0x0C080604u, indices & 0x7777u);
     const uint32_t negative = __byte_perm(0xFDFEFF00u, 0xF4F8FAFCu, indices & 0x7777u);
-    const uint32_t sign = ((codes >> 3) & 0x01010101u) * 0xFFu;
+    const uint32_t sign = __byte_perm(0x0000FF00u, 0u, (indices >> 3) & 0x1111u);
     return (positive & ~sign) | (negative & sign);
   }
 
@@ -55,6 +54,7 @@ struct Mxfp4 {
     return __uint_as_float(exponent < 2 ? 0x00200000u << exponent : (exponent - 1u) << 23);
   }
 
+ private:
   // `count` words from an address without alignment: aligned words where they lie below the end, single bytes for what
   // the last word lacks. Reads up to three bytes before p, never beyond the words: a buffer begins 16-byte aligned, so
   // aligned words that hold one of its bytes do not begin before it.

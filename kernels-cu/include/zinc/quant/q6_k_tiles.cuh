@@ -2,6 +2,7 @@
 #pragma once
 
 #include "zinc/dmmv_planes.cuh"
+#include "zinc/quant/half_lane.cuh"
 #include "zinc/quant/q6_k.cuh"
 #include "zinc/quant/staged_row.cuh"
 
@@ -25,16 +26,11 @@ struct Q6KTiles {
   }
   static ZINC_DEVICE float set_scale(unsigned) { return 0.25f; }
 
-  struct Lane {
-    unsigned half;
-    unsigned side;
-
-    explicit ZINC_DEVICE Lane(unsigned lane) : half(lane / 2), side(lane % 2) {}
-  };
+  using Lane = HalfLane;
 
   struct Fragment {
-    uint32_t low[2][4];  // two words of each sub-block
-    uint32_t high[4];
+    uint32_t low[2][2][2];  // two words of each sub-block
+    uint32_t high[2][2];
     uint32_t scales[2];
     float d;
 
@@ -45,18 +41,19 @@ struct Q6KTiles {
       const StagedRow lows = row.from(64 * lane.half + 8 * lane.side);
       const StagedRow highs = row.from(high_at + 32 * lane.half + 8 * lane.side);
 #pragma unroll
-      for (unsigned i = 0; i < 4; i += 2) {
-        lows.load2(8 * i, low[0][i], low[0][i + 1]);
-        lows.load2(32 + 8 * i, low[1][i], low[1][i + 1]);
-        highs.load2(8 * i, high[i], high[i + 1]);
+      for (unsigned i = 0; i < 2; ++i) {
+        lows.load(16 * i, low[0][i]);
+        lows.load(32 + 16 * i, low[1][i]);
+        highs.load(16 * i, high[i]);
       }
-      row.from(scales_at + 8 * lane.half).load2(0, scales[0], scales[1]);
+      row.from(scales_at + 8 * lane.half).load(0, scales);
       d = row.load_half(d_at);
     }
 
     ZINC_DEVICE uint32_t word(unsigned set, unsigned i, const Lane&) const {
-      const uint32_t nibble = (set < 2 ? low[set % 2][i] << 2 : low[set % 2][i] >> 2) & 0x3C3C3C3Cu;
-      return nibble | (((high[i] << (6 - 2 * set)) & 0xC0C0C0C0u) ^ 0x80808080u);
+      const uint32_t lows = low[set % 2][i / 2][i % 2];
+      const uint32_t nibble = (set < 2 ? lows << 2 : lows >> 2) & 0x3C3C3C3Cu;
+      return nibble | (((high[i / 2][i % 2] << (6 - 2 * set)) & 0xC0C0C0C0u) ^ 0x80808080u);
     }
   };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "zinc/dmmv_planes.cuh"
+#include "zinc/quant/half_lane.cuh"
 #include "zinc/quant/q8_0.cuh"
 #include "zinc/quant/staged_row.cuh"
 
@@ -25,12 +26,7 @@ struct Q8_0Tiles {
   }
   static ZINC_DEVICE float set_scale(unsigned) { return 1.0f; }
 
-  struct Lane {
-    unsigned half;
-    unsigned side;
-
-    explicit ZINC_DEVICE Lane(unsigned lane) : half(lane / 2), side(lane % 2) {}
-  };
+  using Lane = HalfLane;
 
   struct Fragment {
     uint32_t bytes[step_sets][4];
@@ -44,7 +40,7 @@ struct Q8_0Tiles {
         const StagedRow quants = row.from(blocks_at + Q8_0::block_bytes * odd + quants_at + 16 * lane.side);
 #pragma unroll
         for (unsigned i = 0; i < 2; ++i) {
-          quants.load4(4 * Q8_0::block_bytes * i, bytes[2 * i + odd]);
+          quants.load(4 * Q8_0::block_bytes * i, bytes[2 * i + odd]);
           d[2 * i + odd] = row.load_half(blocks_at + Q8_0::block_bytes * (4 * i + odd));
         }
       }

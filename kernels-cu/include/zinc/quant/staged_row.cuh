@@ -18,20 +18,23 @@ struct StagedRow {
   ZINC_DEVICE StagedRow from(unsigned at) const { return StagedRow(words, at + shift); }
 
   // Words from byte `at` on, a multiple of 4. The aligned words around them are read.
-  ZINC_DEVICE void load2(unsigned at, uint32_t& first, uint32_t& second) const {
-    const uint32_t words3[3] = {(words + at).load(), (words + (at + 4)).load(), (words + (at + 8)).load()};
-    first = __byte_perm(words3[0], words3[1], selector());
-    second = __byte_perm(words3[1], words3[2], selector());
-  }
-  ZINC_DEVICE void load4(unsigned at, uint32_t (&to)[4]) const {
+  template <unsigned count>
+  ZINC_DEVICE void load(unsigned at, uint32_t (&to)[count]) const {
     uint32_t lower = (words + at).load();
 #pragma unroll
-    for (unsigned i = 0; i < 4; ++i) {
+    for (unsigned i = 0; i < count; ++i) {
       const uint32_t upper = (words + (at + 4 * i + 4)).load();
       to[i] = __byte_perm(lower, upper, selector());
       lower = upper;
     }
   }
+  // The same where the row is 4-byte aligned.
+  template <unsigned count>
+  ZINC_DEVICE void load_aligned(unsigned at, uint32_t (&to)[count]) const {
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) to[i] = (words + (at + 4 * i)).load();
+  }
+  ZINC_DEVICE uint8_t load_byte(unsigned at) const { return (words + (at + shift)).load_byte(); }
   ZINC_DEVICE float load_half(unsigned at) const { return half_to_float((words + (at + shift)).load_half()); }
 
  private:

@@ -368,7 +368,8 @@ impl Dense {
             for (label, x) in [
                 ("large", Fill::Normal(4e28)),
                 ("small", Fill::Normal(1e-27)),
-                ("outliers", Fill::Sprinkled(1e4)),
+                ("outliers", Fill::Sprinkled(1e3)),
+                ("wild outliers", Fill::Sprinkled(1e5)),
                 ("an outlier", Fill::One(9, -1e6)),
             ] {
                 add(&format!("x: {label}"), Shape { x, ..wide });

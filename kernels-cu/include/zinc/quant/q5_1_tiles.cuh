@@ -1,0 +1,61 @@
+// q5_1 as dmmv_tiles.cuh multiplies it.
+#pragma once
+
+#include "zinc/dmmv_planes.cuh"
+#include "zinc/quant/half_lane.cuh"
+#include "zinc/quant/q5_1.cuh"
+#include "zinc/quant/staged_row.cuh"
+
+namespace zinc {
+
+// A step is eight blocks. Lanes 0 and 1 of a quad have block 2 s in set s, 2 and 3 the next one; of a block, the first
+// of them has the low nibbles, which are the first 16 columns.
+struct Q5_1Tiles {
+  using Format = Q5_1;
+  using Row = uint8_t;
+  using Lane = HalfLane;
+  static constexpr unsigned scale_columns = 32;
+  static constexpr bool has_minimum = true;
+  static constexpr unsigned step_bytes = step_columns / Q5_1::block_columns * Q5_1::block_bytes;
+  static constexpr unsigned alignment = 4;
+  static constexpr unsigned pitch = 208;
+  static constexpr bool has_outer = false;
+
+  static ZINC_DEVICE unsigned position(unsigned column) { return column; }
+  static ZINC_DEVICE float set_scale(unsigned) { return 1.0f; }
+
+  struct Fragment {
+    uint32_t block[step_sets][6];  // f16 factor and minimum, fifth bits, nibbles
+    float minimum[2];
+
+    ZINC_DEVICE Fragment(const StagedRow& row, const Lane& lane) {
+      constexpr unsigned minimum_at = 2;
+#pragma unroll
+      for (unsigned s = 0; s < step_sets; ++s) {
+        row.from(Q5_1::block_bytes * lane.half).load_aligned(2 * Q5_1::block_bytes * s, block[s]);
+      }
+#pragma unroll
+      for (unsigned i = 0; i < 2; ++i) {
+        // Formats subtract their minimum; this one adds it.
+        minimum[i] = -row.load_half(Q5_1::block_bytes * (4 * lane.half + 2 * lane.side + i) + minimum_at);
+      }
+    }
+
+    ZINC_DEVICE uint32_t word(unsigned set, unsigned i, const Lane& lane) const {
+      const uint32_t fifths = block[set][1] >> (16 * lane.side + 4 * i);
+      return ((block[set][2 + i] >> (4 * lane.side)) & 0x0F0F0F0Fu) | spread_fifth_bits(fifths);
+    }
+  };
+
+  struct Factors {
+    float scale[step_sets];
+    float minimum[2];
+
+    ZINC_DEVICE Factors(const Fragment& f, const Lane&) : minimum{f.minimum[0], f.minimum[1]} {
+#pragma unroll
+      for (unsigned s = 0; s < step_sets; ++s) scale[s] = half_to_float(static_cast<uint16_t>(f.block[s][0]));
+    }
+  };
+};
+
+}  // namespace zinc

@@ -1,8 +1,16 @@
 // D = gelu(G B) * (U B) for two q4_K matrices of equal shape and n f32 tokens.
-// Grid: x over tiles of `rows` rows, y over tiles of `tokens` tokens; a thread owns 4 rows of 8 tokens of a tile.
-//@ tile = { rows = 64, tokens = 64, threads = 128, blocks = 2 }
+// Grid: x over tiles of `rows` rows, half of them of each matrix, by `tokens` tokens, tokens first; a warp owns 64 of
+// the rows for 32 tokens.
+//@ tile = { rows = 128, tokens = 32, threads = 64, blocks = 1, shared_bytes = 57376 }
 //@ block = ["threads"]
-//@ grid = ["ceil_div(m, rows)", "min(ceil_div(n, tokens), 65535)"]
+//@ grid = ["min(ceil_div(m, rows / 2) * ceil_div(n, tokens), 2147483647)"]
+//@ shared = "shared_bytes"
+//@ [arch.80]
+//@ tile = { rows = 128, tokens = 64, threads = 128, blocks = 1, shared_bytes = 75808 }
+//@ [arch.90]
+//@ tile = { rows = 256, tokens = 64, threads = 256, blocks = 1, shared_bytes = 114720 }
+//@ [arch.120]
+//@ tile = { rows = 128, tokens = 64, threads = 128, blocks = 1, shared_bytes = 75808 }
 #include "zinc/mul_mm_q4k_gate_up_geglu.h"
 
 #include "zinc/mul_mm.cuh"
@@ -13,6 +21,6 @@ namespace tile = mul_mm_q4k_gate_up_geglu_tile;
 ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     mul_mm_q4k_gate_up_geglu(const uint8_t* a_gate, const uint8_t* a_up, const float* b, float* d,
                              mul_mm_q4k_gate_up_geglu_push p) {
-  using Shape = zinc::MulMmShape<tile::rows, tile::tokens, tile::threads>;
-  zinc::mul_mm_gate_up<zinc::Q4K, Shape, zinc::GeGlu>(a_gate, a_up, b, d, p);
+  using Shape = zinc::HalfShape<tile::rows, tile::tokens, tile::threads, 2>;
+  zinc::mul_mm_gate_up<zinc::Q4K, Shape, zinc::GeGlu, tile::shared_bytes>(a_gate, a_up, b, d, p);
 }

@@ -1,8 +1,11 @@
 // D = A B for a q4_K matrix and n tokens quantized to int8: exact integer sums per block of columns.
-// Grid: x over tiles of `rows` rows, y over tiles of `tokens` tokens; a thread owns 4 rows of 8 tokens of a tile.
-//@ tile = { rows = 64, tokens = 64, threads = 128, blocks = 3 }
+// Grid: x over tiles of `rows` rows by `tokens` tokens, tokens first; a thread owns 4 * row_fours rows of 8 tokens.
+//@ tile = { rows = 64, tokens = 64, threads = 128, step = 64, row_fours = 1, blocks = 2, shared_bytes = 22528 }
 //@ block = ["threads"]
-//@ grid = ["ceil_div(m, rows)", "min(ceil_div(n, tokens), 65535)"]
+//@ grid = ["min(ceil_div(m, rows) * ceil_div(n, tokens), 2147483647)"]
+//@ shared = "shared_bytes"
+//@ [arch.80]
+//@ tile = { rows = 128, tokens = 64, threads = 128, step = 64, row_fours = 2, blocks = 2, shared_bytes = 32768 }
 #include "zinc/mul_mm_q4k_full_dp4a.h"
 
 #include "zinc/mul_mm_int8.cuh"
@@ -13,6 +16,6 @@ namespace tile = mul_mm_q4k_full_dp4a_tile;
 ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     mul_mm_q4k_full_dp4a(const uint8_t* a, const uint32_t* b_packed, const float* b_scale_dsum, float* d,
                          mul_mm_q4k_full_dp4a_push p) {
-  using Shape = zinc::Int8Shape<tile::rows, tile::tokens, tile::threads>;
-  zinc::mul_mm_int8<zinc::Q4K, Shape, zinc::ScaleSumPairs>(a, b_packed, b_scale_dsum, d, p);
+  using Shape = zinc::Int8Shape<tile::rows, tile::tokens, tile::threads, tile::step, tile::row_fours>;
+  zinc::mul_mm_int8<zinc::Q4K, Shape, zinc::ScaleSumPairs, tile::shared_bytes>(a, b_packed, b_scale_dsum, d, p);
 }

@@ -1,8 +1,15 @@
 // D = A B for a q6_K matrix and n f32 tokens.
-// Grid: x over tiles of `rows` rows, y over tiles of `tokens` tokens; a thread owns 4 rows of 8 tokens of a tile.
-//@ tile = { rows = 64, tokens = 64, threads = 128, blocks = 4 }
+// Grid: x over tiles of `rows` rows by `tokens` tokens, tokens first; a warp owns 64 of the rows for 32 tokens.
+//@ tile = { rows = 128, tokens = 32, threads = 64, blocks = 1, shared_bytes = 53264 }
 //@ block = ["threads"]
-//@ grid = ["ceil_div(m, rows)", "min(ceil_div(n, tokens), 65535)"]
+//@ grid = ["min(ceil_div(m, rows) * ceil_div(n, tokens), 2147483647)"]
+//@ shared = "shared_bytes"
+//@ [arch.80]
+//@ tile = { rows = 128, tokens = 64, threads = 128, blocks = 1, shared_bytes = 69648 }
+//@ [arch.90]
+//@ tile = { rows = 128, tokens = 128, threads = 256, blocks = 1, shared_bytes = 102416 }
+//@ [arch.120]
+//@ tile = { rows = 128, tokens = 64, threads = 128, blocks = 1, shared_bytes = 69648 }
 #include "zinc/mul_mm_q6k.h"
 
 #include "zinc/mul_mm.cuh"
@@ -12,6 +19,6 @@ namespace tile = mul_mm_q6k_tile;
 
 ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     mul_mm_q6k(const uint8_t* a, const float* b, float* d, mul_mm_q6k_push p) {
-  using Shape = zinc::MulMmShape<tile::rows, tile::tokens, tile::threads>;
-  zinc::mul_mm<zinc::Q6K, Shape>(a, b, d, p);
+  using Shape = zinc::HalfShape<tile::rows, tile::tokens, tile::threads>;
+  zinc::mul_mm<zinc::Q6K, Shape, tile::shared_bytes>(a, b, d, p);
 }

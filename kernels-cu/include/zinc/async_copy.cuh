@@ -41,6 +41,28 @@ ZINC_DEVICE void async_copy(SharedAddress to, const void* global) {
 #endif
 }
 
+// Starts the same copy where `present`, and sets the bytes to zero otherwise; `global` must be readable all the same.
+template <unsigned bytes>
+ZINC_DEVICE void async_copy_or_zero(SharedAddress to, const void* global, bool present) {
+  static_assert(bytes == 4 || bytes == 8 || bytes == 16, "the sizes of cp.async");
+#ifdef ZINC_EMULATOR
+  ::zinc_emulator::copy_async(to, global, present ? bytes : 0, present ? 0 : bytes);
+#elif ZINC_ARCH >= 80
+  const uint32_t taken = present ? bytes : 0;
+  if constexpr (bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(taken) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(to), "l"(global), "r"(taken), "n"(bytes)
+                 : "memory");
+  }
+#else
+  const uint32_t* const words = static_cast<const uint32_t*>(global);
+  for (unsigned i = 0; i < bytes / 4; ++i) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + 4 * i), "r"(present ? words[i] : 0u) : "memory");
+  }
+#endif
+}
+
 // Makes a group of the copies that the thread has started since the last commit.
 ZINC_DEVICE void async_commit() {
 #ifdef ZINC_EMULATOR

@@ -1,5 +1,5 @@
 // IEEE binary16 as a storage format: exact widening to f32 and round-to-nearest-even narrowing, both with
-// subnormals, infinities and NaN. Arithmetic on halves does not belong here.
+// subnormals, infinities and NaN; and pairs of them in a word, the first in the lower half.
 #pragma once
 
 #include "zinc/platform.cuh"
@@ -54,6 +54,32 @@ ZINC_DEVICE uint16_t float_to_half(float value) {
   uint16_t bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
+#endif
+}
+
+// The pair of the binary16 numbers nearest to two values.
+ZINC_DEVICE uint32_t floats_to_halves(float first, float second) {
+#ifdef ZINC_EMULATOR
+  return float_to_half(first) | uint32_t{float_to_half(second)} << 16;
+#else
+  uint32_t pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+#endif
+}
+
+// a * b + c of both halves, for results that are exact in binary16.
+ZINC_DEVICE uint32_t exact_halves(uint32_t a, uint32_t b, uint32_t c) {
+#ifdef ZINC_EMULATOR
+  const auto one = [](uint32_t a, uint32_t b, uint32_t c) {
+    const float product = half_to_float(static_cast<uint16_t>(a)) * half_to_float(static_cast<uint16_t>(b));
+    return uint32_t{float_to_half(product + half_to_float(static_cast<uint16_t>(c)))};
+  };
+  return one(a, b, c) | one(a >> 16, b >> 16, c >> 16) << 16;
+#else
+  uint32_t pair;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(a), "r"(b), "r"(c));
+  return pair;
 #endif
 }
 

@@ -1,6 +1,7 @@
 // Wrappers of the tensor cores' matrix instructions, and what they mean without them.
 #pragma once
 
+#include "zinc/half.cuh"
 #include "zinc/warp.cuh"
 
 namespace zinc {
@@ -148,6 +149,66 @@ ZINC_DEVICE void mma_tf32(float (&sums)[4], const uint32_t (&a)[4], const uint32
   memcpy(sums, lane.sums, sizeof sums);
 #elif ZINC_ARCH >= 80
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+#ifdef ZINC_EMULATOR
+struct MmaHalfLane {
+  uint32_t a[4];
+  uint32_t b[2];
+  float sums[4];
+};
+
+inline void run_mma_half(::zinc_emulator::Lanes& lanes) {
+  constexpr unsigned columns = 16;
+  uint16_t a[16][columns];
+  uint16_t b[8][columns];
+  memset(a, static_cast<int>(lanes.poison & 0xFFu), sizeof a);
+  memset(b, static_cast<int>(lanes.poison & 0xFFu), sizeof b);
+  for (unsigned lane = 0; lane < warp_size; ++lane) {
+    if (!lanes.has(lane)) continue;
+    const MmaHalfLane& from = *static_cast<const MmaHalfLane*>(lanes.args[lane]);
+    for (unsigned i = 0; i < 4; ++i) memcpy(&a[lane / 4 + i % 2 * 8][lane % 4 * 2 + i / 2 * 8], &from.a[i], 4);
+    for (unsigned i = 0; i < 2; ++i) memcpy(&b[lane / 4][lane % 4 * 2 + i * 8], &from.b[i], 4);
+  }
+  for (unsigned lane = 0; lane < warp_size; ++lane) {
+    if (!lanes.has(lane)) continue;
+    MmaHalfLane& to = *static_cast<MmaHalfLane*>(lanes.args[lane]);
+    for (unsigned i = 0; i < 4; ++i) {
+      const uint16_t* const row = a[lane / 4 + i / 2 * 8];
+      const uint16_t* const token = b[lane % 4 * 2 + i % 2];
+      float sum = to.sums[i];
+      for (unsigned c = 0; c < columns; ++c) sum += half_to_float(row[c]) * half_to_float(token[c]);
+      to.sums[i] = sum;
+    }
+  }
+}
+
+inline constexpr ::zinc_emulator::Collective mma_half_collective = {"mma.sync", run_mma_half};
+#endif
+
+// sums + A B^T for 16 rows A and 8 tokens B of 16 binary16 numbers, with f32 sums; the products are exact, how the sum
+// is rounded is the instruction's own. All lanes of a warp call it together. It is mma.sync.m16n8k16 (PTX ISA, "Matrix
+// Fragments for mma.m16n8k16 with floating point type"), from compute capability 8.0 on. With group = lane / 4 and
+// part = lane % 4, a lane holds
+//   a[2 j + h]      columns 8 j + 2 part and + 1 of row group + 8 h, the lower column in the lower half
+//   b[j]            the same columns of token group
+//   sums[2 h + e]   row group + 8 h of token 2 part + e
+// The columns may be in any order, if A and B have the same.
+ZINC_DEVICE void mma_half(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#ifdef ZINC_EMULATOR
+  MmaHalfLane lane;
+  memcpy(lane.a, a, sizeof a);
+  memcpy(lane.b, b, sizeof b);
+  memcpy(lane.sums, sums, sizeof sums);
+  ::zinc_emulator::warp_collective(mma_half_collective, full_warp, lane, __FILE__, __LINE__);
+  memcpy(sums, lane.sums, sizeof sums);
+#else
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));

@@ -16,15 +16,15 @@ struct IdTable {
   ZINC_DEVICE uint32_t expert(uint64_t pair) const { return __ldg(ids + pair / slots * pitch + pair % slots); }
 };
 
-// Up to `count` pairs of one expert; token is the place in the list.
+// The tokens of up to `count` pairs of one expert, by the place of a pair in the list.
 struct ListedTokens {
-  const uint64_t* pairs;
+  const uint32_t* tokens;
   uint32_t count;
-  uint32_t slots;
   const float* first;
   uint64_t stride;
 
-  ZINC_DEVICE const float* columns(uint32_t t) const { return t < count ? first + pairs[t] / slots * stride : nullptr; }
+  ZINC_DEVICE const float* columns(uint32_t t) const { return first + tokens[t] * stride; }
+  ZINC_DEVICE bool aligned() const { return is_aligned(first, sizeof(float4)) && stride % 4 == 0; }
 };
 
 // Lists the pairs of `expert` in table order, those from the `skip`-th on, as many as fit; returns their number. All
@@ -53,41 +53,39 @@ ZINC_DEVICE uint32_t list_pairs(uint64_t (&pairs)[size], uint32_t (&counts)[thre
 
 // d[t * batch_stride_d + s * stride_d + r] = row r of the expert of (t, s) times token t. Grid: x over row tiles, y
 // over experts; the block finds the pairs of its expert itself, Shape::tokens at a time. expert_count bounds the
-// search.
-template <class Format, class Shape, class Push>
+// search. `bytes` is the size of the dynamic shared memory.
+template <class Format, class Shape, unsigned bytes, class Push>
 ZINC_DEVICE void mul_mm_id(const uint8_t* a, const float* b, float* d, const uint32_t* ids,
                            const uint32_t* expert_count, const Push& p) {
-  using Tile = MulMmTile<Shape, 1>;
-  ZINC_SHARED(Tile, tile);
+  using Tile = HalfTile<Format, Shape>;
+  static_assert(sizeof(Tile) <= bytes, "the tile is in shared memory");
+  ZINC_DYNAMIC_SHARED(Tile, tile);
+  ZINC_SHARED(uint32_t[2], limits);
   ZINC_SHARED(uint64_t[Shape::tokens], pairs);
+  ZINC_SHARED(uint64_t[Shape::tokens], places);
+  ZINC_SHARED(uint32_t[Shape::tokens], tokens);
   ZINC_SHARED(uint32_t[Shape::threads / warp_size], counts);
   const IdTable table{ids + p.ids_offset, p.nei0, p.nei1, p.nbi1};
-  const bool wide =
-      is_aligned(a + p.a_offset, Format::wide_alignment) && p.batch_stride_a % Format::wide_alignment == 0;
+  const uint32_t row = blockIdx.x * Shape::matrix_rows;
+  const auto finish = [&](uint32_t at_row, uint32_t token, const float (&sums)[1]) {
+    d[places[token] + at_row] = sums[0];
+  };
   for (uint32_t expert = blockIdx.y; expert < p.n_experts; expert += gridDim.y) {
     const uint8_t* const matrix[] = {a + p.a_offset + uint64_t{expert} * p.batch_stride_a};
     for (uint64_t skip = 0; skip < expert_count[expert]; skip += Shape::tokens) {
       __syncthreads();  // the last readers of the list are done
       const uint32_t listed = list_pairs<Shape::threads>(pairs, counts, table, expert, skip);
       if (listed == 0) break;
-      const ListedTokens x{pairs, listed, p.nei0, b + p.b_offset, p.stride_b};
-      const uint32_t row = blockIdx.x * Shape::rows;
-      float sum[1][Shape::thread_tokens][Shape::thread_rows] = {};
-      if (wide) {
-        tile_product<true, Format, Shape>(sum, tile, matrix, p.m, row, x, 0, p.k);
-      } else {
-        tile_product<false, Format, Shape>(sum, tile, matrix, p.m, row, x, 0, p.k);
+      for (unsigned i = threadIdx.x; i < listed; i += Shape::threads) {
+        tokens[i] = static_cast<uint32_t>(pairs[i] / p.nei0);
+        places[i] = p.d_offset + uint64_t{tokens[i]} * p.batch_stride_d + pairs[i] % p.nei0 * p.stride_d;
       }
-#pragma unroll
-      for (unsigned t = 0; t < Shape::thread_tokens; ++t) {
-        if (Shape::token(t) >= listed) continue;
-        const uint64_t pair = pairs[Shape::token(t)];
-        float* const out = d + p.d_offset + pair / p.nei0 * p.batch_stride_d + pair % p.nei0 * p.stride_d;
-#pragma unroll
-        for (unsigned r = 0; r < Shape::thread_rows; ++r) {
-          const uint64_t at_row = uint64_t{row} + Shape::first_row() + r;
-          if (at_row < p.m) out[at_row] = sum[0][t][r];
-        }
+      __syncthreads();
+      const ListedTokens x{tokens, listed, b + p.b_offset, p.stride_b};
+      if (all_wide<Format>(matrix) && x.aligned()) {
+        any_tile<true, Format, Shape>(*tile, limits, matrix, p.m, row, x, 0, p.k, finish);
+      } else {
+        any_tile<false, Format, Shape>(*tile, limits, matrix, p.m, row, x, 0, p.k, finish);
       }
     }
   }

@@ -44,12 +44,13 @@ ZINC_KERNEL void test_mma_int8_32(const uint32_t* a, const uint32_t* b, int32_t*
 ZINC_EMULATOR_ENTRY(test_mma_int8_32)
 
 // Entries test_dp4a_<kernel> and test_mma_<kernel> that run `statement` with the kernel's tile as Shape.
-#define IN_FORM(form, kernel, parameters, statement)                                             \
-  ZINC_KERNEL void test_##form##_##kernel parameters {                                           \
-    namespace tile = kernel##_tile;                                                              \
-    using Shape = zinc::Int8Shape<tile::rows, tile::tokens, tile::threads, zinc::DotForm::form>; \
-    statement;                                                                                   \
-  }                                                                                              \
+#define IN_FORM(form, kernel, parameters, statement)                                                                \
+  ZINC_KERNEL void test_##form##_##kernel parameters {                                                              \
+    namespace tile = kernel##_tile;                                                                                 \
+    using Shape =                                                                                                   \
+        zinc::Int8Shape<tile::rows, tile::tokens, tile::threads, tile::step, tile::row_fours, zinc::DotForm::form>; \
+    statement;                                                                                                      \
+  }                                                                                                                 \
   ZINC_EMULATOR_ENTRY(test_##form##_##kernel)
 #define UNPACKED(...) __VA_ARGS__
 #define IN_BOTH_FORMS(kernel, parameters, statement)                                \
@@ -62,20 +63,20 @@ ZINC_EMULATOR_ENTRY(test_mma_int8_32)
   (const uint8_t* gate, const uint8_t* up, const uint32_t* b, const float* scales, uint32_t* d_packed, float* d_scales)
 
 IN_BOTH_FORMS(mul_mm_q4k_full_dp4a, PRODUCT,
-              (zinc::mul_mm_int8<zinc::Q4K, Shape, zinc::ScaleSumPairs>(a, b, scales, d, p)))
+              (zinc::mul_mm_int8<zinc::Q4K, Shape, zinc::ScaleSumPairs, tile::shared_bytes>(a, b, scales, d, p)))
 IN_BOTH_FORMS(mul_mm_q5k_full_dp4a, PRODUCT,
-              (zinc::mul_mm_int8<zinc::Q5K, Shape, zinc::ScaleSumPairs>(a, b, scales, d, p)))
+              (zinc::mul_mm_int8<zinc::Q5K, Shape, zinc::ScaleSumPairs, tile::shared_bytes>(a, b, scales, d, p)))
 IN_BOTH_FORMS(mul_mm_q6k_full_dp4a, PRODUCT,
-              (zinc::mul_mm_int8<zinc::Q6K, Shape, zinc::SingleScales>(a, b, scales, d, p)))
+              (zinc::mul_mm_int8<zinc::Q6K, Shape, zinc::SingleScales, tile::shared_bytes>(a, b, scales, d, p)))
 IN_BOTH_FORMS(mul_mm_q6k_full_dp4a_q8_1, PRODUCT,
-              (zinc::mul_mm_int8<zinc::Q6K, Shape, zinc::ScaleSumPairs>(a, b, scales, d, p)))
+              (zinc::mul_mm_int8<zinc::Q6K, Shape, zinc::ScaleSumPairs, tile::shared_bytes>(a, b, scales, d, p)))
 IN_BOTH_FORMS(mul_mm_q8_0_full_dp4a, PRODUCT,
-              (zinc::mul_mm_int8<zinc::Q8_0, Shape, zinc::SingleScales>(a, b, scales, d, p)))
+              (zinc::mul_mm_int8<zinc::Q8_0, Shape, zinc::SingleScales, tile::shared_bytes>(a, b, scales, d, p)))
 IN_BOTH_FORMS(mul_mm_q4k_gate_up_swiglu_full_dp4a, GATED,
-              (zinc::mul_mm_int8_swiglu<zinc::Q4K, Shape>(gate, up, b, scales, d, p)))
+              (zinc::mul_mm_int8_swiglu<zinc::Q4K, Shape, tile::shared_bytes>(gate, up, b, scales, d, p)))
 IN_BOTH_FORMS(mul_mm_q4k_gate_up_swiglu_full_dp4a_q8, REQUANTIZED,
-              (zinc::mul_mm_int8_swiglu_requantized<zinc::Q4K, Shape, zinc::SingleScales>(gate, up, b, scales, d_packed,
-                                                                                          d_scales, p)))
+              (zinc::mul_mm_int8_swiglu_requantized<zinc::Q4K, Shape, zinc::SingleScales, tile::shared_bytes>(
+                  gate, up, b, scales, d_packed, d_scales, p)))
 IN_BOTH_FORMS(mul_mm_q4k_gate_up_swiglu_full_dp4a_q8_1, REQUANTIZED,
-              (zinc::mul_mm_int8_swiglu_requantized<zinc::Q4K, Shape, zinc::ScaleSumPairs>(gate, up, b, scales,
-                                                                                           d_packed, d_scales, p)))
+              (zinc::mul_mm_int8_swiglu_requantized<zinc::Q4K, Shape, zinc::ScaleSumPairs, tile::shared_bytes>(
+                  gate, up, b, scales, d_packed, d_scales, p)))

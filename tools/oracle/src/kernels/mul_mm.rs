@@ -296,6 +296,15 @@ impl Product {
         for (label, x) in INPUTS {
             cases.add(format!("activations: {label}"), |d| self.fill(d, some, x));
         }
+        // Where a kernel that splits activations into numbers of less range loses some of them.
+        for (label, x) in [
+            ("small", Fill::Normal(1e-3)),
+            ("large", Fill::Normal(1e3)),
+            ("some large", Fill::Sprinkled(3e3)),
+            ("some tiny", Fill::Sprinkled(1e-6)),
+        ] {
+            cases.add(format!("activations: {label}"), |d| self.fill(d, some, x));
+        }
         for (row, what) in [(0, f32::NAN), (5, f32::INFINITY)] {
             cases.add(format!("{what} in row {row}"), |d| {
                 self.fill(d, some, plain);

@@ -12,6 +12,8 @@
 //@ tile = { steps = 0 }
 //@ [arch.80]
 //@ tile = { steps = 8 }
+//@ [arch.100]
+//@ tile = { blocks = 1, steps = 8 }
 //@ [arch.120]
 //@ tile = { blocks = 1, steps = 8 }
 #include "zinc/dmmv_q4k_moe_batched.h"

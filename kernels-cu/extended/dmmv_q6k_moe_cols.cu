@@ -17,7 +17,7 @@
 //@ [arch.90]
 //@ tile = { steps = 72 }
 //@ [arch.120]
-//@ tile = { steps = 48, vectors = 4 }
+//@ tile = { steps = 48, vectors = 2 }
 #include "zinc/dmmv_q6k_moe_cols.h"
 
 #include "zinc/dmmv_moe_cols.cuh"

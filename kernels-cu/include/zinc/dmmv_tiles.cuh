@@ -236,6 +236,17 @@ struct TileLane {
   }
 };
 
+// A barrier of the `warps` warps that share a tile, the slot-th of the block; warps of other slots come and go at their
+// own pace. The emulator has barriers of the whole block only.
+ZINC_DEVICE void join_warps([[maybe_unused]] unsigned slot, [[maybe_unused]] unsigned warps) {
+#ifdef ZINC_EMULATOR
+  __syncthreads();
+#else
+  // Barrier 0 is __syncthreads().
+  asm volatile("barrier.sync %0, %1;" ::"r"(slot + 1), "r"(warps * warp_size) : "memory");
+#endif
+}
+
 // The tiles and steps of a warp. A tile has 16 rows of one matrix, or 8 each of two.
 template <class Tiles, class Shape, unsigned matrices>
 struct TileWork {
@@ -379,6 +390,20 @@ class StagedStep {
     }
   }
 
+  // The first `bytes` of a chunk, and zeros. A copy of 16 bytes that is told to take fewer is one of 16 to memory checkers.
+  static ZINC_DEVICE void copy_part(SharedAddress to, const uint8_t* from, unsigned bytes) {
+    // Rare, and not worth registers.
+#pragma unroll 1
+    for (unsigned at = 0; at < chunk; at += 4) {
+      uint32_t word = 0;
+#pragma unroll
+      for (unsigned i = 0; i < 4; ++i) {
+        if (at + i < bytes) word |= uint32_t{__ldg(from + at + i)} << (8 * i);
+      }
+      (to + at).store(word);
+    }
+  }
+
   // The chunk of a row around `from`, the c-th of the step; what is not of the row becomes zero.
   template <bool last>
   static ZINC_DEVICE void copy_chunk(SharedAddress to, const uint8_t* from, unsigned c, unsigned left) {
@@ -389,8 +414,7 @@ class StagedStep {
       if (bytes == chunk) {
         to.copy16(from - past);
       } else {
-        // An address that is not read from, but could be.
-        to.copy16(bytes > 0 ? from - past : from - past - chunk * c, bytes);
+        copy_part(to, from - past, bytes);
       }
     } else {
       to.copy16(from - past);
@@ -511,7 +535,7 @@ ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8
 #pragma unroll
         for (unsigned v = 0; v < Shape::vectors; ++v) partial[v * mma_rows] = lane == 0 ? sum[0][v] : sum[1][v];
       }
-      __syncthreads();
+      join_warps(work.slot, work.split);
       if (work.part == 0) {
         // Lanes 0 .. 15 add the even parts of a row, 16 .. 31 the odd ones.
         const unsigned odd = lane_id() / mma_rows;
@@ -556,8 +580,10 @@ ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8
       }
     }
   }
-  // A last turn in which only other slots have a tile.
+#ifdef ZINC_EMULATOR
+  // Its barrier is of all warps: a last turn in which only other slots have a tile.
   if (work.split > 1 && tile - work.slot * blocks < work.tiles) finish_tile(tile);
+#endif
   return true;
 }
 

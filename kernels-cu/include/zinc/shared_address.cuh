@@ -81,20 +81,20 @@ class SharedAddress {
 #endif
   }
 
-  // Starts a copy of 16 bytes of global memory to here, both 16-byte aligned; of those after the first `bytes`, zeros
-  // are written and nothing is read. Needs compute capability 8.0.
+  ZINC_DEVICE void store(uint32_t v) const {
+#ifdef ZINC_EMULATOR
+    memcpy(const_cast<uint8_t*>(at_), &v, sizeof v);
+#else
+    asm volatile("st.shared.u32 [%0], %1;" : : "r"(at_), "r"(v) : "memory");
+#endif
+  }
+
+  // Starts a copy of 16 bytes of global memory to here, both 16-byte aligned. Needs compute capability 8.0.
   ZINC_DEVICE void copy16(const uint8_t* from) const {
 #ifdef ZINC_EMULATOR
     ::zinc_emulator::copy_async(const_cast<uint8_t*>(at_), from, 16);
 #else
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(at_), "l"(from) : "memory");
-#endif
-  }
-  ZINC_DEVICE void copy16(const uint8_t* from, uint32_t bytes) const {
-#ifdef ZINC_EMULATOR
-    ::zinc_emulator::copy_async(const_cast<uint8_t*>(at_), from, bytes, 16 - bytes);
-#else
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(at_), "l"(from), "r"(bytes) : "memory");
 #endif
   }
 };

@@ -11,7 +11,7 @@
 //@ [arch.75]
 //@ tile = { steps = 0 }
 //@ [arch.80]
-//@ tile = { steps = 8 }
+//@ tile = { blocks = 1, steps = 8 }
 //@ [arch.86]
 //@ tile = { steps = 7 }
 //@ [arch.90]

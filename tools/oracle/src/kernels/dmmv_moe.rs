@@ -147,7 +147,9 @@ impl Layout {
         }
         // One step of 256 columns more than there are warps, and more than they have room for.
         for (m, k) in [(17, 2304), (3, 16640)] {
-            add(&format!("{m} x {k}"), &|s| (s.m, s.k, s.x_stride) = (m, k, k));
+            add(&format!("{m} x {k}"), &|s| {
+                (s.m, s.k, s.x_stride) = (m, k, k)
+            });
         }
         add("edge blocks", &|s| (s.m, s.edges) = (12, true));
         for (label, x) in INPUTS {

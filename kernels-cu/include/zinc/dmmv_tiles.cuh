@@ -390,7 +390,8 @@ class StagedStep {
     }
   }
 
-  // The first `bytes` of a chunk, and zeros. A copy of 16 bytes that is told to take fewer is one of 16 to memory checkers.
+  // The first `bytes` of a chunk, and zeros. A copy of 16 bytes that is told to take fewer is one of 16 to memory
+  // checkers.
   static ZINC_DEVICE void copy_part(SharedAddress to, const uint8_t* from, unsigned bytes) {
     // Rare, and not worth registers.
 #pragma unroll 1

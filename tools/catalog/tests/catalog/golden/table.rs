@@ -1,4 +1,5 @@
 /// Every kernel of the catalog, sorted by name.
+#[allow(clippy::manual_clamp, reason = "expressions as written; clamp panics on an empty range")]
 pub static KERNELS: &[Kernel] = &[
     Kernel {
         name: "demo_scale",

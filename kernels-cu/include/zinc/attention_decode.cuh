@@ -52,10 +52,12 @@ struct DecodeWarp {
         out[r][c] = zero();
       }
     }
+    // The rows of K and V of all stages follow each other.
+    float4* const every_row = reinterpret_cast<float4*>(ring);
     for (unsigned s = 0; s < stages * 2 * keys; ++s) {
 #pragma unroll
       for (unsigned c = 0; c < quads; ++c) {
-        if (element(c) >= cache.head_dim) ring[0].k[s][c][lane_id()] = zero();
+        if (element(c) >= cache.head_dim) every_row[(s * quads + c) * warp_size + lane_id()] = zero();
       }
     }
 

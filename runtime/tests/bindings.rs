@@ -16,10 +16,7 @@ fn libclang_directory() -> Option<PathBuf> {
     if set("LIBCLANG_PATH").is_some() {
         return set("LIBCLANG_PATH");
     }
-    let cache = set("ZINC_CUDA_CACHE")
-        .or_else(|| set("XDG_CACHE_HOME").map(|dir| dir.join("zinc-cuda")))
-        .or_else(|| set("HOME").map(|dir| dir.join(".cache/zinc-cuda")))?;
-    find(&cache, 6)
+    find(&content_cache::user_folder(set)?, 6)
 }
 
 /// The directory below `dir` that holds a libclang.

@@ -7,12 +7,12 @@ namespace zinc {
 
 // A place in shared memory as the copies take it. Offsets in bytes may be added to it.
 #ifdef ZINC_EMULATOR
-using SharedAddress = unsigned char*;
+using SharedPlace = unsigned char*;
 #else
-using SharedAddress = uint32_t;
+using SharedPlace = uint32_t;
 #endif
 
-ZINC_DEVICE SharedAddress shared_address(void* shared) {
+ZINC_DEVICE SharedPlace shared_place(void* shared) {
 #ifdef ZINC_EMULATOR
   return static_cast<unsigned char*>(shared);
 #else
@@ -23,7 +23,7 @@ ZINC_DEVICE SharedAddress shared_address(void* shared) {
 // Starts a copy of 4, 8 or 16 bytes, both addresses multiples of that. The thread that started it sees the bytes after
 // it has waited for the copy's group, other threads after a barrier that follows.
 template <unsigned bytes>
-ZINC_DEVICE void async_copy(SharedAddress to, const void* global) {
+ZINC_DEVICE void async_copy(SharedPlace to, const void* global) {
   static_assert(bytes == 4 || bytes == 8 || bytes == 16, "the sizes of cp.async");
 #ifdef ZINC_EMULATOR
   ::zinc_emulator::copy_async(to, global, bytes);
@@ -43,7 +43,7 @@ ZINC_DEVICE void async_copy(SharedAddress to, const void* global) {
 
 // Starts the same copy where `present`, and sets the bytes to zero otherwise; `global` must be readable all the same.
 template <unsigned bytes>
-ZINC_DEVICE void async_copy_or_zero(SharedAddress to, const void* global, bool present) {
+ZINC_DEVICE void async_copy_or_zero(SharedPlace to, const void* global, bool present) {
   static_assert(bytes == 4 || bytes == 8 || bytes == 16, "the sizes of cp.async");
 #ifdef ZINC_EMULATOR
   ::zinc_emulator::copy_async(to, global, present ? bytes : 0, present ? 0 : bytes);

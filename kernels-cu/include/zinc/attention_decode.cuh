@@ -66,7 +66,7 @@ struct DecodeWarp {
     SliceSums lane = {attention_floor, 0.0f};
     Rows ahead = {cache, begin, end, first, stride, 0};
     uint64_t row[keys];
-    const SharedAddress places = shared_address(&ring[0].k[0][0][lane_id()]);
+    const SharedPlace places = shared_place(&ring[0].k[0][0][lane_id()]);
     for (unsigned s = 0; s < stages; ++s) {
       if (s < steps) ahead.of_step(s, row);
       fetch(s < steps, places + s * stage_bytes, cache.k, row, cache.head_dim);
@@ -141,7 +141,7 @@ struct DecodeWarp {
 
   // Starts the copies of what the lane owns of a step's rows, if there is such a step, to its places from `to` on.
   // Commits a group in any case, so that groups can be counted.
-  ZINC_DEVICE static void fetch(bool exists, SharedAddress to, const float* from, const uint64_t (&row)[keys],
+  ZINC_DEVICE static void fetch(bool exists, SharedPlace to, const float* from, const uint64_t (&row)[keys],
                                 uint32_t head_dim) {
     if (exists && head_dim == 4 * quads * warp_size) {
       copy(to, from, row, [](unsigned) { return true; });
@@ -153,7 +153,7 @@ struct DecodeWarp {
 
   // owns(c): whether the lane's quad number c is part of the head.
   template <class Owns>
-  ZINC_DEVICE static void copy(SharedAddress to, const float* from, const uint64_t (&row)[keys], Owns owns) {
+  ZINC_DEVICE static void copy(SharedPlace to, const float* from, const uint64_t (&row)[keys], Owns owns) {
 #pragma unroll
     for (unsigned j = 0; j < keys; ++j) {
       const unsigned char* const lane_row = reinterpret_cast<const unsigned char*>(from + 4 * lane_id()) + row[j];
@@ -421,8 +421,7 @@ struct DecodeMma {
       constexpr unsigned copy_rows = quads < warp_size ? warp_size / quads : 1;  // rows of one copy of the warp
       constexpr unsigned row_copies = quads < warp_size ? 1 : quads / warp_size;
       const unsigned quad = lane_id() % quads;
-      const SharedAddress place =
-          shared_address(shared.slot[warp_id()][piece % slots] + lane_id() / quads * pitch + quad);
+      const SharedPlace place = shared_place(shared.slot[warp_id()][piece % slots] + lane_id() / quads * pitch + quad);
       const float* const from = (piece < parts ? cache.k : cache.v) + piece % parts * Attention::part_dims + 4 * quad;
 #pragma unroll
       for (unsigned key = 0; key < keys; key += copy_rows) {

@@ -280,7 +280,7 @@ struct DeltaNet128 {
     const float* v =
         buffers.conv_out + t * p.conv_stride_tok + 2 * keys + uint64_t{head} * width + block_row + 4 * lane_id();
     const bool has_v = 4 * lane_id() < block_rows;
-    SharedAddress place = shared_address(to + first) + sizeof(float4) * lane_id();
+    SharedPlace place = shared_place(to + first) + sizeof(float4) * lane_id();
     for (uint32_t i = 0; i < tokens; ++i) {
       if (p.conv_stride_tok % 4 == 0) {
         async_copy<16>(place, q);

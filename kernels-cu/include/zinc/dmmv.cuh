@@ -72,27 +72,4 @@ ZINC_DEVICE void dmmv_batch_in(Tile& tile, const uint8_t* weights, const uint8_t
   }
 }
 
-template <class Format, class Shape, unsigned tile_columns, class Push>
-ZINC_DEVICE void dmmv_batch(const uint8_t* weights, const uint8_t* x, uint8_t* y, const Push& p, uint32_t vectors) {
-  using Tile = ActivationTile<Format, tile_columns, Shape::vectors>;
-  ZINC_SHARED(Tile, tile);
-  dmmv_batch_in<Shape>(tile, weights, x, y, p, vectors);
-}
-
-// Both in one kernel: acc_mode 0 and 1 are the plain contract, n >= 2 is a batch of n vectors.
-template <class Format, class Shape, unsigned tile_columns, class BatchShape, unsigned batch_columns, class Push>
-ZINC_DEVICE void dmmv_or_batch(const uint8_t* weights, const uint8_t* x, uint8_t* y, const Push& p) {
-  union Tiles {
-    ActivationTile<Format, tile_columns, 1> one;
-    ActivationTile<Format, batch_columns, BatchShape::vectors> batch;
-  };
-  static_assert(Shape::threads == BatchShape::threads && Shape::group == BatchShape::group);
-  ZINC_SHARED(Tiles, tiles);
-  if (p.acc_mode >= 2) {
-    dmmv_batch_in<BatchShape>(tiles.batch, weights, x, y, p, p.acc_mode);
-  } else {
-    dmmv_in<Shape>(tiles.one, weights, x, y, p);
-  }
-}
-
 }  // namespace zinc

@@ -177,8 +177,8 @@ class StagedUnit {
     Step::template copy<mma_rows>(stage_ + j * stage_bytes<Tiles>, from, row_size, rows > first ? rows - first : 0,
                                   left);
   }
-  ZINC_DEVICE void loaded() const { commit_copies(); }
-  ZINC_DEVICE void wait() const { wait_for_copies<0>(); }
+  ZINC_DEVICE void loaded() const { async_commit(); }
+  ZINC_DEVICE void wait() const { async_wait<0>(); }
   template <class Use>
   ZINC_DEVICE void use(unsigned j, uint32_t row_size, const typename Tiles::Lane& lane, Use use) const {
     __syncwarp();

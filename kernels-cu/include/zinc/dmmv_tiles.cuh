@@ -455,15 +455,15 @@ class StagedFeed {
       }
       work_.advance(tile_, step_);
     }
-    commit_copies();  // a group per stage, empty or not
+    async_commit();  // a group per stage, empty or not
   }
 
   // Leaves the shared memory to others, after a barrier.
-  ZINC_DEVICE void stop() const { wait_for_copies<0>(); }
+  ZINC_DEVICE void stop() const { async_wait<0>(); }
 
   template <class Lane, class Use>
   ZINC_DEVICE void use(unsigned stage, uint32_t tile, uint32_t step, const Lane& lane, Use use) const {
-    wait_for_copies<Shape::stages - 1>();
+    async_wait<Shape::stages - 1>();
     __syncwarp();
     const unsigned group = lane_id() / 4;
     const SharedAddress rows = stages_ + stage * stage_bytes<Tiles>;

@@ -200,10 +200,10 @@ ZINC_DEVICE void copy_tokens(Int8Tile<Format, Shape, matrices>& tile, const Int8
     const uint32_t* const from = x.packed + (there ? word : 0);
     uint32_t* const to = tile.token_half(half / 2, token, half % 2);
     if (wide && Shape::by_warps) {
-      async_copy_or_zero<16>(shared_address(to), from, there);
+      async_copy_or_zero<16>(shared_place(to), from, there);
     } else {
 #pragma unroll
-      for (unsigned w = 0; w < 4; ++w) async_copy_or_zero<4>(shared_address(to + w), from + w, there);
+      for (unsigned w = 0; w < 4; ++w) async_copy_or_zero<4>(shared_place(to + w), from + w, there);
     }
   }
   constexpr unsigned scales = Shape::tokens * Shape::blocks;
@@ -215,9 +215,8 @@ ZINC_DEVICE void copy_tokens(Int8Tile<Format, Shape, matrices>& tile, const Int8
     const bool there = present(token, block);
     const uint64_t entry = (uint64_t{first_token} + token) * x.scale_pitch + step * Shape::blocks + block;
     const float* const from = x.scales + (there ? entry * Scales::floats : 0);
-    async_copy_or_zero<4>(shared_address(&tile.b_scale[block][token]), from, there);
-    if constexpr (Format::has_minimum)
-      async_copy_or_zero<4>(shared_address(&tile.b_sum[block][token]), from + 1, there);
+    async_copy_or_zero<4>(shared_place(&tile.b_scale[block][token]), from, there);
+    if constexpr (Format::has_minimum) async_copy_or_zero<4>(shared_place(&tile.b_sum[block][token]), from + 1, there);
   }
   async_commit();
 }

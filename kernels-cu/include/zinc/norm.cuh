@@ -27,19 +27,6 @@ ZINC_DEVICE float add_squares(const Pack<float, width>& v, float sum) {
   return sum;
 }
 
-// The inverse RMS of the row load(0) .. load(n - 1); a thread loads every blockDim.x-th element. Every thread of the
-// row must call this.
-template <class Load>
-ZINC_DEVICE float row_inverse_rms(uint32_t n, float eps, Load load) {
-  ZINC_SHARED(float[max_block_warps], partial);
-  float sum = 0.0f;
-  for (uint64_t i = threadIdx.x; i < n; i += blockDim.x) {
-    const float v = load(static_cast<uint32_t>(i));
-    sum = fmaf(v, v, sum);
-  }
-  return inverse_rms(row_sum(sum, partial), n, eps);
-}
-
 // One row in spans of one width, of which n is a multiple. The threads of the row own its spans in turn. A thread holds
 // its first `held` elements in registers: load(at) gives their values, keep(at, v) may store them when all of a
 // thread's loads are done, aux(at) fetches what else store needs, and store(at, v, aux, r) comes after the reduction,

@@ -55,12 +55,4 @@ ZINC_DEVICE void wait_for_previous() {
 #endif
 }
 
-// Asks for the 128-byte line at p to be brought into the L2 cache. Safe before wait_for_previous: the L2 cache is where
-// all kernels' writes meet, so a line that is written later is not stale.
-ZINC_DEVICE void prefetch_l2(const void* p) {
-#if ZINC_ARCH > 0
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
-#endif
-}
-
 }  // namespace zinc

@@ -4,7 +4,6 @@
 
 namespace zinc {
 
-constexpr unsigned quant_block_elements = 32;
 constexpr unsigned quant_block_lanes = 8;
 constexpr unsigned quant_block_words = 8;  // of four int8 each
 constexpr float int8_limit = 127.0f;

@@ -2,6 +2,7 @@
 // address of a shared array, whose window the hardware places, wherever it runs short of registers, inside loops too.
 #pragma once
 
+#include "zinc/async_copy.cuh"
 #include "zinc/warp.cuh"
 
 namespace zinc {
@@ -16,17 +17,16 @@ ZINC_DEVICE uint32_t held(uint32_t value) {
 }
 
 class SharedAddress {
-#ifdef ZINC_EMULATOR
-  const uint8_t* at_;
-#else
-  uint32_t at_;
-  explicit ZINC_DEVICE SharedAddress(uint32_t at) : at_(at) {}
+  SharedPlace at_;
+
+#ifndef ZINC_EMULATOR
+  explicit ZINC_DEVICE SharedAddress(SharedPlace at) : at_(at) {}
 #endif
 
  public:
   // All lanes of the warp call it together.
 #ifdef ZINC_EMULATOR
-  explicit SharedAddress(const uint8_t* shared) : at_(shared) {}
+  explicit SharedAddress(const uint8_t* shared) : at_(const_cast<uint8_t*>(shared)) {}
 #else
   explicit ZINC_DEVICE SharedAddress(const uint8_t* shared)
       : at_(held(static_cast<uint32_t>(__cvta_generic_to_shared(shared)))) {}
@@ -83,39 +83,14 @@ class SharedAddress {
 
   ZINC_DEVICE void store(uint32_t v) const {
 #ifdef ZINC_EMULATOR
-    memcpy(const_cast<uint8_t*>(at_), &v, sizeof v);
+    memcpy(at_, &v, sizeof v);
 #else
     asm volatile("st.shared.u32 [%0], %1;" : : "r"(at_), "r"(v) : "memory");
 #endif
   }
 
-  // Starts a copy of 16 bytes of global memory to here, both 16-byte aligned. Needs compute capability 8.0.
-  ZINC_DEVICE void copy16(const uint8_t* from) const {
-#ifdef ZINC_EMULATOR
-    ::zinc_emulator::copy_async(const_cast<uint8_t*>(at_), from, 16);
-#else
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(at_), "l"(from) : "memory");
-#endif
-  }
+  // Starts a copy of 16 bytes of global memory to here, both 16-byte aligned.
+  ZINC_DEVICE void copy16(const uint8_t* from) const { async_copy<16>(at_, from); }
 };
-
-// Makes the copies since the last call one group of this thread.
-ZINC_DEVICE void commit_copies() {
-#ifdef ZINC_EMULATOR
-  ::zinc_emulator::copy_async_commit();
-#else
-  asm volatile("cp.async.commit_group;" : : : "memory");
-#endif
-}
-
-// Waits for all groups of this thread but the `newest` last ones. Other threads see what was copied after a barrier.
-template <unsigned newest>
-ZINC_DEVICE void wait_for_copies() {
-#ifdef ZINC_EMULATOR
-  ::zinc_emulator::copy_async_wait(newest);
-#else
-  asm volatile("cp.async.wait_group %0;" : : "n"(newest) : "memory");
-#endif
-}
 
 }  // namespace zinc

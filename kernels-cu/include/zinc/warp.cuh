@@ -139,14 +139,6 @@ ZINC_DEVICE PrefixSum block_prefix_sum(uint32_t value, uint32_t (&scratch)[max_b
   return {before + inclusive - value, __shfl_sync(full_warp, of_warps, warp_size - 1)};
 }
 
-// A NaN is ignored, as in warp_max.
-ZINC_DEVICE float block_max(float value, float (&scratch)[max_block_warps]) {
-  value = warp_max(value);
-  if (lane_id() == 0) scratch[warp_id()] = value;
-  __syncthreads();
-  return warp_max(scratch[lane_id() < block_warps() ? lane_id() : 0]);
-}
-
 // Gives the best of the block to store(best), in one thread.
 template <class Store>
 ZINC_DEVICE void with_block_best(Best best, Best (&scratch)[max_block_warps], Store store) {

@@ -13,7 +13,7 @@ use clap::FromArgMatches;
 
 use cli::{Cli, Command};
 use context::Context;
-use failure::{Failure, Outcome};
+use failure::Outcome;
 
 fn main() -> ExitCode {
     let command = cli::command().long_version(long_version());
@@ -34,21 +34,17 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Outcome {
+    let context = || Context::open(&cli.global);
     match &cli.command {
-        Command::Completions(arguments) => return commands::generate::completions(arguments),
-        Command::Man(arguments) => return commands::generate::man(arguments),
-        _ => {}
-    }
-    let context = Context::open(&cli.global)?;
-    match &cli.command {
-        Command::List(arguments) => commands::list::run(&context, arguments),
-        Command::Show(arguments) => commands::show::run(&context, arguments),
-        Command::Run(arguments) => commands::run::run(&context, arguments),
-        Command::Verify(arguments) => commands::verify::run(&context, arguments),
-        Command::Bench(arguments) => commands::bench::run(&context, arguments),
-        Command::Export(arguments) => commands::export::run(&context, arguments),
-        Command::Doctor(_) => commands::doctor::run(&context),
-        Command::Completions(_) | Command::Man(_) => Err(Failure::input("handled above")),
+        Command::Completions(arguments) => commands::generate::completions(arguments),
+        Command::Man(arguments) => commands::generate::man(arguments),
+        Command::List(arguments) => commands::list::run(&context()?, arguments),
+        Command::Show(arguments) => commands::show::run(&context()?, arguments),
+        Command::Run(arguments) => commands::run::run(&context()?, arguments),
+        Command::Verify(arguments) => commands::verify::run(&context()?, arguments),
+        Command::Bench(arguments) => commands::bench::run(&context()?, arguments),
+        Command::Export(arguments) => commands::export::run(&context()?, arguments),
+        Command::Doctor(_) => commands::doctor::run(&context()?),
     }
 }
 

@@ -46,14 +46,7 @@ struct Mxfp4Tiles {
     }
   };
 
-  struct Factors {
-    float scale[step_sets];
-
-    ZINC_DEVICE Factors(const Fragment& f, const Lane&) {
-#pragma unroll
-      for (unsigned s = 0; s < step_sets; ++s) scale[s] = f.scale[s];
-    }
-  };
+  using Factors = SetScales<Fragment>;
 };
 
 }  // namespace zinc

@@ -26,14 +26,14 @@ struct Q5_0Tiles {
 
   struct Fragment {
     uint32_t payload[step_sets][5];  // fifth bits, nibbles
-    float d[step_sets];
+    float scale[step_sets];
 
     ZINC_DEVICE Fragment(const StagedRow& row, const Lane& lane) {
       constexpr unsigned payload_at = 2;
 #pragma unroll
       for (unsigned s = 0; s < step_sets; ++s) {
         row.from(Q5_0::block_bytes * lane.half + payload_at).load(2 * Q5_0::block_bytes * s, payload[s]);
-        d[s] = row.load_half(Q5_0::block_bytes * (2 * s + lane.half));
+        scale[s] = row.load_half(Q5_0::block_bytes * (2 * s + lane.half));
       }
     }
 
@@ -44,14 +44,7 @@ struct Q5_0Tiles {
     }
   };
 
-  struct Factors {
-    float scale[step_sets];
-
-    ZINC_DEVICE Factors(const Fragment& f, const Lane&) {
-#pragma unroll
-      for (unsigned s = 0; s < step_sets; ++s) scale[s] = f.d[s];
-    }
-  };
+  using Factors = SetScales<Fragment>;
 };
 
 }  // namespace zinc

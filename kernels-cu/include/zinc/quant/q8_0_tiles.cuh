@@ -30,7 +30,7 @@ struct Q8_0Tiles {
 
   struct Fragment {
     uint32_t bytes[step_sets][4];
-    float d[step_sets];
+    float scale[step_sets];
 
     ZINC_DEVICE Fragment(const StagedRow& row, const Lane& lane) {
       constexpr unsigned quants_at = 2;
@@ -41,7 +41,7 @@ struct Q8_0Tiles {
 #pragma unroll
         for (unsigned i = 0; i < 2; ++i) {
           quants.load(4 * Q8_0::block_bytes * i, bytes[2 * i + odd]);
-          d[2 * i + odd] = row.load_half(blocks_at + Q8_0::block_bytes * (4 * i + odd));
+          scale[2 * i + odd] = row.load_half(blocks_at + Q8_0::block_bytes * (4 * i + odd));
         }
       }
     }
@@ -49,14 +49,7 @@ struct Q8_0Tiles {
     ZINC_DEVICE uint32_t word(unsigned set, unsigned i, const Lane&) const { return bytes[set][i]; }
   };
 
-  struct Factors {
-    float scale[step_sets];
-
-    ZINC_DEVICE Factors(const Fragment& f, const Lane&) {
-#pragma unroll
-      for (unsigned s = 0; s < step_sets; ++s) scale[s] = f.d[s];
-    }
-  };
+  using Factors = SetScales<Fragment>;
 };
 
 }  // namespace zinc

@@ -173,17 +173,6 @@ const Q5_1_ACC: Dense = Dense {
     ..Q5_1
 };
 
-macro_rules! entry {
-    ($name:literal, $dense:ident) => {
-        Entry {
-            name: $name,
-            reference: |call| $dense.reference(call),
-            cases: |cases| $dense.cases(cases),
-            random: |draft| $dense.random(draft),
-        }
-    };
-}
-
 pub(super) const ENTRIES: &[Entry] = &[
     entry!("dmmv_f32", F32),
     entry!("dmmv_f16", F16),

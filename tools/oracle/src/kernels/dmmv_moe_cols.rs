@@ -8,17 +8,6 @@ use crate::case::{Cases, Draft, Fill};
 use crate::quant::Format;
 use crate::{Call, Expected, OracleError};
 
-macro_rules! entry {
-    ($name:literal, $cols:ident) => {
-        Entry {
-            name: $name,
-            reference: |call| $cols.reference(call),
-            cases: |cases| $cols.cases(cases),
-            random: |draft| $cols.random(draft),
-        }
-    };
-}
-
 pub(super) const ENTRIES: &[Entry] = &[
     entry!("dmmv_q4k_moe_cols", Q4K),
     entry!("dmmv_q5k_moe_cols", Q5K),

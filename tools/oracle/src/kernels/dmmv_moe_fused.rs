@@ -8,17 +8,6 @@ use crate::case::{Cases, Draft, Fill};
 use crate::quant::Format;
 use crate::{Call, Element, Expected, OracleError};
 
-macro_rules! entry {
-    ($name:literal, $kernel:ident) => {
-        Entry {
-            name: $name,
-            reference: |call| $kernel.reference(call),
-            cases: |cases| $kernel.cases(cases),
-            random: |draft| $kernel.random(draft),
-        }
-    };
-}
-
 pub(super) const ENTRIES: &[Entry] = &[
     entry!("dmmv_q4k_fused_gate_up_moe", GATE_UP),
     entry!("dmmv_q4k_fused_gate_up_swiglu_moe", SWIGLU),

@@ -16,17 +16,6 @@ use crate::{Call, Element, Expected, OracleError};
 
 use rayon::prelude::*;
 
-macro_rules! entry {
-    ($name:literal, $kernel:ident) => {
-        Entry {
-            name: $name,
-            reference: |call| $kernel.reference(call),
-            cases: |cases| $kernel.cases(cases),
-            random: |draft| $kernel.random(draft),
-        }
-    };
-}
-
 pub(super) const ENTRIES: &[Entry] = &[
     entry!("dmmv_q4k_q8_1", Q4K_Q8_1),
     entry!("dmmv_q8_0_kpar_batch", Q8_0_KPAR_BATCH),

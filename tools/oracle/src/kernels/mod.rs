@@ -1,5 +1,17 @@
 //! The table of references: one module per family, one entry per kernel.
 
+/// The entry of a kernel whose reference, cases and random shapes are methods of one constant.
+macro_rules! entry {
+    ($name:literal, $kernel:ident) => {
+        $crate::kernels::Entry {
+            name: $name,
+            reference: |call| $kernel.reference(call),
+            cases: |cases| $kernel.cases(cases),
+            random: |draft| $kernel.random(draft),
+        }
+    };
+}
+
 mod attention;
 mod dmmv;
 mod dmmv_fused;

@@ -9,17 +9,6 @@ use crate::case::{Cases, Draft, Fill};
 use crate::quant::Format;
 use crate::{Call, Expected, OracleError};
 
-macro_rules! entry {
-    ($name:literal, $product:ident) => {
-        Entry {
-            name: $name,
-            reference: |call| $product.reference(call),
-            cases: |cases| $product.cases(cases),
-            random: |draft| $product.random(draft),
-        }
-    };
-}
-
 pub(super) const ENTRIES: &[Entry] = &[
     entry!("mul_mm_q4k", Q4K),
     entry!("mul_mm_q5k", Q5K),

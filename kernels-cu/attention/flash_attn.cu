@@ -1,31 +1,35 @@
 // Decode attention over the paged KV cache. Grid: x over (kv head, slice, group of up to `heads` of its query heads,
 // block of the cluster), the last fastest. The blocks of a cluster deal the keys of the slice to their warps, a warp
 // computes all heads of the group for its keys, and the results are combined through shared memory.
-//@ tile = { warps = 6, cluster = 1, heads = 8, max_mma_dim = 512 }
+//@ tile = { warps = 6, heads = 8, max_mma_dim = 512 }
 //@ block = ["32 * warps"]
 //@ grid = ["n_kv_heads * n_i_chunks * ceil_div(n_heads / n_kv_heads, heads) * cluster"]
 //@ shared = "max(warps * 16384, (warps + 1 - ceil_div(min(head_dim, max_mma_dim), 256)) * (128 * min(min(head_dim, max_mma_dim), 256) + 2560) + 64 * min(head_dim, max_mma_dim) + 1024)"
+//@ overlap = true
 //@ [arch.75]
-//@ tile = { warps = 3, cluster = 1, heads = 2, max_mma_dim = 0 }
+//@ tile = { warps = 3, heads = 2, max_mma_dim = 0 }
 //@ [arch.80]
-//@ tile = { warps = 4, cluster = 1, heads = 2, max_mma_dim = 0 }
+//@ tile = { warps = 4, heads = 2, max_mma_dim = 0 }
 //@ [arch.90]
-//@ tile = { warps = 6, cluster = 6, heads = 8, max_mma_dim = 512 }
+//@ tile = { warps = 6, heads = 8, max_mma_dim = 512 }
+//@ cluster = "n_kv_heads * n_i_chunks * ceil_div(n_heads / n_kv_heads, heads) <= 4 ? (sm_count >= 132 ? 16 : 8) : n_kv_heads * n_i_chunks * ceil_div(n_heads / n_kv_heads, heads) <= 8 ? 8 : n_kv_heads * n_i_chunks * ceil_div(n_heads / n_kv_heads, heads) <= 16 ? 6 : n_kv_heads * n_i_chunks * ceil_div(n_heads / n_kv_heads, heads) <= 36 ? 3 : 2"
 //@ [arch.120]
-//@ tile = { warps = 2, cluster = 6, heads = 8, max_mma_dim = 256 }
+//@ tile = { warps = 2, heads = 8, max_mma_dim = 256 }
+//@ cluster = 6
 #include "zinc/flash_attn.h"
 
 #include "zinc/attention_decode.cuh"
 
-ZINC_KERNEL void __launch_bounds__(32 * flash_attn_tile::warps, 1) ZINC_CLUSTER(flash_attn_tile::cluster)
+ZINC_KERNEL void __launch_bounds__(32 * flash_attn_tile::warps, 1)
     flash_attn(const float* __restrict__ q, const float* __restrict__ k_cache, const float* __restrict__ v_cache,
                const uint32_t* __restrict__ page_table, float* __restrict__ out, const float* __restrict__ sinks,
                flash_attn_push p) {
+  zinc::wait_for_previous();
   using namespace flash_attn_tile;
   ZINC_DYNAMIC_SHARED(unsigned char, shared);
   const uint32_t kv_group = p.n_heads / p.n_kv_heads;
   const uint32_t groups = (kv_group + heads - 1) / heads;
-  const uint32_t task = blockIdx.x / cluster;
+  const uint32_t task = blockIdx.x / zinc::cluster_blocks();
   const uint32_t slice = task / groups % p.n_i_chunks;
   const uint32_t kv_head = task / groups / p.n_i_chunks;
   const uint32_t first_head = kv_head * kv_group + task % groups * heads;
@@ -50,7 +54,7 @@ ZINC_KERNEL void __launch_bounds__(32 * flash_attn_tile::warps, 1) ZINC_CLUSTER(
   // The tensor cores take eight heads at a time, in the time that the others need for two or three.
   if constexpr (max_mma_dim > 0) {
     const auto attend = [&](auto head_dim) {
-      using Attention = zinc::DecodeMma<head_dim.value, warps, cluster>;
+      using Attention = zinc::DecodeMma<head_dim.value, warps>;
       Attention::attend(queries, present, cache, scale, begin, end,
                         *reinterpret_cast<typename Attention::Shared*>(shared), store);
     };
@@ -69,8 +73,8 @@ ZINC_KERNEL void __launch_bounds__(32 * flash_attn_tile::warps, 1) ZINC_CLUSTER(
       store(done + row, d, o, sums);
     };
     const auto attend = [&](auto quads, auto rows) {
-      zinc::attend_few<quads.value, rows.value, warps, cluster>(queries + done * p.head_dim, min(pair, present - done),
-                                                                cache, scale, begin, end, shared, store_pair);
+      zinc::attend_few<quads.value, rows.value, warps>(queries + done * p.head_dim, min(pair, present - done), cache,
+                                                       scale, begin, end, shared, store_pair);
     };
     const bool one = present == 1;
     if (p.head_dim <= 128) {

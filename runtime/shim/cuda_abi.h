@@ -40,14 +40,21 @@ typedef struct CUDA_KERNEL_NODE_PARAMS {
     CUcontext ctx; /* ignored when func is set */
 } CUDA_KERNEL_NODE_PARAMS;
 
-/* The value of a launch attribute is a union of 64 bytes; only this member is used. */
+/* Of the members of this union only these are used. */
+typedef union CUlaunchAttributeValue {
+    int programmaticStreamSerializationAllowed;
+    struct {
+        unsigned int x;
+        unsigned int y;
+        unsigned int z;
+    } clusterDim;
+    char bytes[64];
+} CUlaunchAttributeValue;
+
 typedef struct CUlaunchAttribute {
     int id;
     int pad;
-    union {
-        int programmaticStreamSerializationAllowed;
-        char bytes[64];
-    } value;
+    CUlaunchAttributeValue value;
 } CUlaunchAttribute;
 
 typedef struct CUlaunchConfig {
@@ -74,6 +81,7 @@ enum {
     CUDA_SUCCESS = 0,
     CUDA_ERROR_INVALID_VALUE = 1,
     CUDA_ERROR_NOT_READY = 600,
+    CUDA_ERROR_NOT_SUPPORTED = 801,
 };
 
 enum {
@@ -98,6 +106,7 @@ enum {
     CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
     CU_FUNC_ATTRIBUTE_BINARY_VERSION = 6,
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
+    CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14,
 };
 
 enum {
@@ -113,6 +122,7 @@ enum {
     CU_STREAM_CAPTURE_MODE_RELAXED = 2,
     CU_STREAM_CAPTURE_STATUS_NONE = 0,
     CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
+    CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4,
     CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
     CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC = 1,
     CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC = 1,
@@ -188,6 +198,7 @@ enum {
 #define ZINC_CUDA_OPTIONAL(F)                                                                                                 \
     F(cuFuncGetParamInfo, (CUfunction function, size_t index, size_t *offset, size_t *bytes))                                \
     F(cuLaunchKernelEx, (const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra))                \
+    F(cuGraphKernelNodeSetAttribute, (CUgraphNode node, int attribute, const CUlaunchAttributeValue *value))                 \
     F(cuGraphAddDependencies_v2, (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *data, \
                                   size_t count))
 

@@ -404,6 +404,10 @@ int32_t zinc_entry_set_dynamic_shared(const zinc_context *context, zinc_entry *e
     CALL(context, cuFuncSetAttribute, (CUfunction)entry, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)bytes);
 }
 
+int32_t zinc_entry_allow_large_clusters(const zinc_context *context, zinc_entry *entry, zinc_error *error) {
+    CALL(context, cuFuncSetAttribute, (CUfunction)entry, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
+}
+
 int32_t zinc_entry_parameter(const zinc_context *context, zinc_entry *entry, uint32_t index, int32_t *exists, uint64_t *offset,
                              uint64_t *bytes, zinc_error *error) {
     size_t found_offset = 0, found_bytes = 0;
@@ -458,19 +462,37 @@ static CUDA_KERNEL_NODE_PARAMS node_parameters(const zinc_launch *launch, parame
     return node;
 }
 
+static CUlaunchAttributeValue cluster_dimension(const zinc_launch *launch) {
+    CUlaunchAttributeValue value;
+    memset(&value, 0, sizeof value);
+    value.clusterDim.x = launch->cluster;
+    value.clusterDim.y = 1;
+    value.clusterDim.z = 1;
+    return value;
+}
+
 /* *call is the driver function that was used. */
 static CUresult launch_kernel(const zinc_driver *driver, const zinc_launch *launch, CUstream stream, parameters *slots,
                               const char **call) {
-    CUlaunchAttribute attribute;
+    CUlaunchAttribute attributes[2];
     CUlaunchConfig config;
+    unsigned int count = 0;
+    const int overlap = launch->overlap && driver->cuLaunchKernelEx;
     *call = "cuLaunchKernel";
-    if (!launch->overlap || !driver->cuLaunchKernelEx)
+    if (!overlap && launch->cluster <= 1)
         return driver->cuLaunchKernel((CUfunction)launch->entry, launch->grid[0], launch->grid[1], launch->grid[2], launch->block[0],
                                       launch->block[1], launch->block[2], launch->shared_bytes, stream, slots->slots, NULL);
     *call = "cuLaunchKernelEx";
-    memset(&attribute, 0, sizeof attribute);
-    attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-    attribute.value.programmaticStreamSerializationAllowed = 1;
+    if (!driver->cuLaunchKernelEx) return CUDA_ERROR_NOT_SUPPORTED;
+    memset(attributes, 0, sizeof attributes);
+    if (overlap) {
+        attributes[count].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attributes[count++].value.programmaticStreamSerializationAllowed = 1;
+    }
+    if (launch->cluster > 1) {
+        attributes[count].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        attributes[count++].value = cluster_dimension(launch);
+    }
     config.gridDimX = launch->grid[0];
     config.gridDimY = launch->grid[1];
     config.gridDimZ = launch->grid[2];
@@ -479,8 +501,8 @@ static CUresult launch_kernel(const zinc_driver *driver, const zinc_launch *laun
     config.blockDimZ = launch->block[2];
     config.sharedMemBytes = launch->shared_bytes;
     config.hStream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
+    config.attrs = attributes;
+    config.numAttrs = count;
     return driver->cuLaunchKernelEx(&config, (CUfunction)launch->entry, slots->slots, NULL);
 }
 
@@ -561,6 +583,13 @@ static int32_t build(zinc_graph *graph, const zinc_launch *launches, uint32_t co
                                           .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
             call = "cuGraphAddDependencies_v2";
             code = driver->cuGraphAddDependencies_v2(graph->graph, &graph->nodes[i - 1], &graph->nodes[i], &edge, 1);
+        }
+        if (code == CUDA_SUCCESS && launches[i].cluster > 1) {
+            const CUlaunchAttributeValue value = cluster_dimension(&launches[i]);
+            call = "cuGraphKernelNodeSetAttribute";
+            code = driver->cuGraphKernelNodeSetAttribute
+                       ? driver->cuGraphKernelNodeSetAttribute(graph->nodes[i], CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value)
+                       : CUDA_ERROR_NOT_SUPPORTED;
         }
         if (code != CUDA_SUCCESS) {
             fail(driver, error, code, call);

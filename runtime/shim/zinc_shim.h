@@ -151,6 +151,8 @@ typedef struct zinc_entry_info {
 
 int32_t zinc_entry_describe(const zinc_context *context, zinc_entry *entry, zinc_entry_info *info, zinc_error *error);
 int32_t zinc_entry_set_dynamic_shared(const zinc_context *context, zinc_entry *entry, uint32_t bytes, zinc_error *error);
+/* Allows clusters of more blocks than every GPU takes (8). */
+int32_t zinc_entry_allow_large_clusters(const zinc_context *context, zinc_entry *entry, zinc_error *error);
 /* Offset and size of one parameter; *exists is 0 past the last. ZINC_E_UNSUPPORTED on drivers older than 12.4. */
 int32_t zinc_entry_parameter(const zinc_context *context, zinc_entry *entry, uint32_t index, int32_t *exists, uint64_t *offset,
                              uint64_t *bytes, zinc_error *error);
@@ -171,6 +173,7 @@ typedef struct zinc_launch {
     uint32_t block[3];
     uint32_t shared_bytes;
     uint32_t overlap; /* 1: the kernel waits by itself for the one before it, and may be started while that one still runs */
+    uint32_t cluster; /* blocks along x that form a cluster; 1: none */
 } zinc_launch;
 
 /* Submits a command list in order. On failure error->index is the launch that failed; those before it were submitted. */
@@ -194,7 +197,7 @@ void zinc_capture_abandon(const zinc_context *context, zinc_stream *stream);
 /* 1 while the stream is capturing. */
 int32_t zinc_stream_capturing(const zinc_context *context, zinc_stream *stream, int32_t *capturing, zinc_error *error);
 
-/* Replaces entry, geometry and arguments of one node for later launches. */
+/* Replaces entry, geometry and arguments of one node for later launches; its cluster stays what it was built with. */
 int32_t zinc_graph_set(zinc_graph *graph, uint32_t node, const zinc_launch *launch, zinc_error *error);
 /* A disabled node does nothing when the graph is launched. */
 int32_t zinc_graph_enable(zinc_graph *graph, uint32_t node, int32_t enabled, zinc_error *error);

@@ -217,6 +217,7 @@ impl Arguments {
             block: geometry.block,
             shared_bytes: geometry.shared_bytes,
             overlap: entry.overlap.into(),
+            cluster: geometry.cluster,
         }
     }
 }
@@ -229,6 +230,8 @@ pub(crate) struct Recorded {
     pub(crate) words: Box<[u32]>,
     /// `None`: there is nothing to do with these words.
     pub(crate) geometry: Option<Geometry>,
+    /// Blocks per cluster as recorded, which a graph keeps.
+    pub(crate) cluster: u32,
 }
 
 impl Recorded {
@@ -243,6 +246,7 @@ impl Recorded {
             bindings: buffers.iter().map(BufferSlice::binding).collect(),
             words: words.into(),
             geometry,
+            cluster: geometry.unwrap_or(PLACEHOLDER).cluster,
         }
     }
 
@@ -255,6 +259,7 @@ impl Recorded {
 pub(crate) const PLACEHOLDER: Geometry = Geometry {
     grid: [1; 3],
     block: [1; 3],
+    cluster: 1,
     shared_bytes: 0,
 };
 

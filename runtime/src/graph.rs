@@ -46,6 +46,18 @@ pub enum GraphError {
     /// The new words break the contract, or the device can't run them.
     #[error(transparent)]
     Dispatch(#[from] DispatchError),
+    /// The new words ask for another cluster than the dispatch was recorded with, which a graph keeps.
+    #[error(
+        "{kernel} with these words has clusters of {found} blocks, the graph was recorded with {recorded}"
+    )]
+    Cluster {
+        /// The kernel.
+        kernel: &'static str,
+        /// Blocks per cluster as recorded; 1 for none.
+        recorded: u32,
+        /// What the words ask for.
+        found: u32,
+    },
     /// The driver refused the change.
     #[error(transparent)]
     Cuda(#[from] CudaError),
@@ -185,7 +197,7 @@ impl Graph {
     /// keep the old ones.
     ///
     /// # Errors
-    /// What [`Queue::dispatch`](crate::Queue::dispatch) would refuse; the dispatch is unchanged then.
+    /// `Cluster`, and what [`Queue::dispatch`](crate::Queue::dispatch) would refuse; the dispatch is unchanged then.
     pub fn set_words(&mut self, id: DispatchId, words: &[u32]) -> Result<(), GraphError> {
         let recorded = self.recorded(id)?;
         let Checked { entry, geometry } = dispatch::check_bindings(
@@ -195,6 +207,13 @@ impl Graph {
             &recorded.bindings,
         )?;
         if let Some(geometry) = &geometry {
+            if geometry.cluster != recorded.cluster {
+                return Err(GraphError::Cluster {
+                    kernel: recorded.kernel.name,
+                    recorded: recorded.cluster,
+                    found: geometry.cluster,
+                });
+            }
             let arguments = recorded.arguments(words);
             let launch = arguments.launch(entry, geometry);
             // SAFETY: graph and entry are open; the call copies record and arguments.

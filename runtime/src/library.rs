@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cubin_format::{Archive, ArchiveError, Cubin, ImageKind, Target, check_abi};
-use zinc_contract::{Geometry, KERNELS, Kernel, MAX_BUFFERS, MAX_WORDS};
+use zinc_contract::{Geometry, KERNELS, Kernel, MAX_BUFFERS, MAX_WORDS, PORTABLE_CLUSTER};
 
 use crate::device::Device;
 use crate::error::CudaError;
@@ -99,6 +99,8 @@ pub(crate) struct Entry {
     pub(crate) info: EntryInfo,
     /// Dynamic shared memory that the driver has agreed to so far.
     agreed_shared: AtomicU32,
+    /// Blocks per cluster that the driver has agreed to so far.
+    agreed_cluster: AtomicU32,
     /// Whether the code waits by itself for the kernel before it on the stream.
     pub(crate) overlap: bool,
 }
@@ -125,8 +127,22 @@ impl Entry {
             });
         }
         if geometry.shared_bytes > self.agreed_shared.load(Ordering::Relaxed) {
-            return self.raise_shared(geometry.shared_bytes);
+            self.raise_shared(geometry.shared_bytes)?;
         }
+        if geometry.cluster > self.agreed_cluster.load(Ordering::Relaxed) {
+            self.allow_large_clusters()?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn allow_large_clusters(&self) -> Result<(), Refused> {
+        // SAFETY: context and entry are open.
+        ffi::call(|error| unsafe {
+            ffi::zinc_entry_allow_large_clusters(self.image.device.raw(), self.raw.as_ptr(), error)
+        })
+        .map_err(Refused::Cuda)?;
+        self.agreed_cluster.store(u32::MAX, Ordering::Relaxed);
         Ok(())
     }
 
@@ -398,6 +414,7 @@ impl Library {
             agreed_shared: AtomicU32::new(
                 SHARED_WITHOUT_OPTIN.saturating_sub(info.static_shared_bytes),
             ),
+            agreed_cluster: AtomicU32::new(PORTABLE_CLUSTER),
             overlap: kernel.overlap && target.arch.number() >= OVERLAP_SINCE,
         })
     }

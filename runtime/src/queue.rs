@@ -477,8 +477,8 @@ impl Queue {
     ///
     /// # Safety
     /// [`Kernel::check`] accepts `words` and `buffers`, `geometry` is what [`Kernel::geometry`] gives for them on this device
-    /// and for the loaded target, its shared memory is at most 48 KiB less the entry's static shared memory or a checked
-    /// dispatch has asked for as much before, and the buffers belong to the queue's context.
+    /// and for the loaded target, its shared memory is at most 48 KiB less the entry's static shared memory and its cluster
+    /// at most 8 blocks or a checked dispatch has asked for as much before, and the buffers belong to the queue's context.
     ///
     /// # Errors
     /// The kernel can't be loaded, or the driver refuses the launch.

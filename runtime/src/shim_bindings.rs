@@ -211,10 +211,11 @@ pub struct zinc_launch {
     pub block: [u32; 3usize],
     pub shared_bytes: u32,
     pub overlap: u32,
+    pub cluster: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of zinc_launch"][::core::mem::size_of::<zinc_launch>() - 56usize];
+    ["Size of zinc_launch"][::core::mem::size_of::<zinc_launch>() - 64usize];
     ["Alignment of zinc_launch"][::core::mem::align_of::<zinc_launch>() - 8usize];
     [
         "Offset of field: zinc_launch::entry",
@@ -240,6 +241,9 @@ const _: () = {
     [
         "Offset of field: zinc_launch::overlap",
     ][::core::mem::offset_of!(zinc_launch, overlap) - 52usize];
+    [
+        "Offset of field: zinc_launch::cluster",
+    ][::core::mem::offset_of!(zinc_launch, cluster) - 56usize];
 };
 impl Default for zinc_launch {
     fn default() -> Self {
@@ -450,6 +454,11 @@ unsafe extern "C" {
         context: *const zinc_context,
         entry: *mut zinc_entry,
         bytes: u32,
+        error: *mut zinc_error,
+    ) -> i32;
+    pub fn zinc_entry_allow_large_clusters(
+        context: *const zinc_context,
+        entry: *mut zinc_entry,
         error: *mut zinc_error,
     ) -> i32;
     pub fn zinc_entry_parameter(

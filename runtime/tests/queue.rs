@@ -244,6 +244,7 @@ fn unchecked_dispatch_takes_the_geometry_as_given() {
     let geometry = Geometry {
         grid: [3, 2, 1],
         block: [32, 1, 1],
+        cluster: 1,
         shared_bytes: 16,
     };
     // SAFETY: the buffers have 8 floats; the fake needs no particular geometry.
@@ -789,6 +790,48 @@ fn code_for_gpus_that_cannot_overlap_is_launched_plainly() {
     add(&queue, 8, &buffers).unwrap();
     queue.commit_and_wait().unwrap();
     assert_eq!(overlaps(&fake), [0]);
+}
+
+#[test]
+fn clusters_follow_the_launch_rule_and_stay_in_a_graph() {
+    let router = zinc_contract::kernel("router_f32_batch").unwrap();
+    let fake = Fake::new();
+    let archive = archive(&[(
+        "router_f32_batch",
+        &[("90", "FAKE router_f32_batch pointers=3 push=20")],
+    )]);
+    let queue = Queue::new(&Library::new(&fake.device(), archive).unwrap()).unwrap();
+    let buffers = [(); 3].map(|()| queue.device().buffer(4 * 64 * 64).unwrap());
+    let [x, weights, y] = &buffers;
+    let slices = [x.all(), weights.all(), y.all()];
+    let words = |rows, tokens| [rows, 64, tokens, 64, 64];
+    let cluster = |rows, tokens| {
+        let geometry = router.geometry(90, 132, &words(rows, tokens));
+        geometry.unwrap().unwrap().cluster
+    };
+    let (few, many) = (cluster(64, 1), cluster(64, 64));
+    assert!(few == 1 && many > 1, "{few}, {many}");
+
+    let run = |words: [u32; 5]| {
+        queue.dispatch(router, &words, &slices).unwrap();
+        queue.commit_and_wait().unwrap();
+        fake.launches().last().unwrap().cluster
+    };
+    assert_eq!([run(words(64, 1)), run(words(64, 64))], [few, many]);
+
+    let mut list = CommandList::new(queue.library());
+    list.dispatch(router, &words(64, 64), &slices).unwrap();
+    let mut graph = list.graph().unwrap();
+    let id = DispatchId::new(0);
+    graph.set_words(id, &words(60, 64)).unwrap();
+    queue.launch(&graph).unwrap();
+    queue.commit_and_wait().unwrap();
+    assert_eq!(fake.launches().last().unwrap().cluster, many);
+    let error = graph.set_words(id, &words(64, 1)).unwrap_err();
+    assert!(
+        matches!(error, GraphError::Cluster { found: 1, .. }),
+        "{error}"
+    );
 }
 
 #[test]

@@ -363,6 +363,8 @@ typedef struct {
     uint32_t grid[3];
     // Threads along x, y and z.
     uint32_t block[3];
+    // Blocks of a cluster along x; 1 without clusters.
+    uint32_t cluster;
     // Dynamic shared memory of a block, bytes.
     uint32_t shared_bytes;
 } zcu_geometry;

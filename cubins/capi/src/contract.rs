@@ -161,6 +161,8 @@ pub struct zcu_geometry {
     pub grid: [u32; 3],
     /// Threads along x, y and z.
     pub block: [u32; 3],
+    /// Blocks of a cluster along x; 1 without clusters.
+    pub cluster: u32,
     /// Dynamic shared memory of a block, bytes.
     pub shared_bytes: u32,
 }
@@ -480,11 +482,13 @@ pub unsafe extern "C" fn zcu_kernel_geometry(
             zcu_geometry {
                 grid: [0; 3],
                 block: [0; 3],
+                cluster: 1,
                 shared_bytes: 0,
             },
             |geometry| zcu_geometry {
                 grid: geometry.grid,
                 block: geometry.block,
+                cluster: geometry.cluster,
                 shared_bytes: geometry.shared_bytes,
             },
         ));

@@ -280,6 +280,7 @@ pub unsafe extern "C" fn zcu_queue_dispatch_unchecked(
         let geometry = Geometry {
             grid: geometry.grid,
             block: geometry.block,
+            cluster: geometry.cluster,
             shared_bytes: geometry.shared_bytes,
         };
         // SAFETY: the caller vouches for geometry, words and buffers, as this function asks.

@@ -454,6 +454,15 @@ impl From<ContractError> for Failure {
                 .kernel(kernel)
                 .wanted(format_args!("at most {most} threads"))
                 .found(found),
+            E::Cluster {
+                kernel,
+                most,
+                found,
+                ..
+            } => of(zcu_status::LaunchLimit)
+                .kernel(kernel)
+                .wanted(format_args!("whole clusters of 1 to {most} blocks"))
+                .found(found),
             E::SharedMemory { kernel, found } => {
                 of(zcu_status::LaunchLimit).kernel(kernel).found(found)
             }

@@ -211,7 +211,7 @@ struct WarpResults {
 // Combines the results of a cluster's warps, in warp order in each block and then in block order. Calls store(row, d,
 // O[d .. d + 3], sums) for every row < present and every d < 4 * head_quads that is a multiple of four. Every thread of
 // the cluster must call this.
-template <unsigned warps, unsigned blocks, unsigned workers, unsigned rows, class Store>
+template <unsigned warps, unsigned workers, unsigned rows, class Store>
 ZINC_DEVICE void merge_warps(WarpResults<workers, rows>& results, float4* outputs, uint32_t warp_quads,
                              uint32_t row_quads, uint32_t head_quads, uint32_t present, Store store) {
   constexpr unsigned threads = warps * warp_size;
@@ -223,7 +223,7 @@ ZINC_DEVICE void merge_warps(WarpResults<workers, rows>& results, float4* output
     float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll
     for (unsigned w = 0; w < workers; ++w) sum = add_scaled(sum, factor[w], outputs[w * warp_quads + i]);
-    if constexpr (blocks == 1) {
+    if (cluster_blocks() == 1) {
       if (r < present && i % row_quads < head_quads) store(r, 4 * (i % row_quads), sum, all);
     } else {
       // Only this thread reads element i of any warp.
@@ -231,25 +231,48 @@ ZINC_DEVICE void merge_warps(WarpResults<workers, rows>& results, float4* output
       if (i % row_quads == 0) results.block_sums[r] = all;
     }
   }
-  if constexpr (blocks > 1) {
+  constexpr unsigned batch = 8;
+  const uint32_t blocks = cluster_blocks();
+  if (blocks > 1) {
     cluster_barrier();
     for (unsigned i = cluster_rank() * threads + threadIdx.x; i < rows * row_quads; i += blocks * threads) {
       const unsigned r = i / row_quads;
-      float factor[blocks];
-      const SliceSums all = merge_sums(factor, [&](unsigned b) { return *cluster_peer(&results.block_sums[r], b); });
+      SliceSums all = {attention_floor, 0.0f};
       float4 sum = make_float4(0, 0, 0, 0);
+      for (unsigned first = 0; first < blocks; first += batch) {
+        // All loads of a batch of blocks before the first of them is waited for.
+        SliceSums part[batch];
+        float4 output[batch];
 #pragma unroll
-      for (unsigned b = 0; b < blocks; ++b) sum = add_scaled(sum, factor[b], *cluster_peer(outputs + i, b));
+        for (unsigned b = 0; b < batch; ++b) {
+          const unsigned block = min(first + b, blocks - 1);
+          part[b] = *cluster_peer(&results.block_sums[r], block);
+          output[b] = *cluster_peer(outputs + i, block);
+        }
+        const float old_max = all.max;
+#pragma unroll
+        for (unsigned b = 0; b < batch; ++b) all.max = fmaxf(all.max, part[b].max);
+        const float shrink = expf(old_max - all.max);
+        all.sum *= shrink;
+        sum = scaled(sum, shrink);
+#pragma unroll
+        for (unsigned b = 0; b < batch; ++b) {
+          if (first + b >= blocks) break;
+          const float factor = expf(part[b].max - all.max);
+          all.sum = fmaf(factor, part[b].sum, all.sum);
+          sum = add_scaled(sum, factor, output[b]);
+        }
+      }
       if (r < present && i % row_quads < head_quads) store(r, 4 * (i % row_quads), sum, all);
     }
   }
-  cluster_barrier();
+  cluster_leave();
 }
 
 // Attends with `present` query heads at q, at most `rows`. The keys begin .. end - 1 are dealt, a step at a time, to
 // the warps of all blocks of the cluster. `shared` holds decode_warp_bytes for each warp. Calls store as merge_warps
 // does. Every thread of the cluster must call this.
-template <unsigned quads, unsigned rows, unsigned warps, unsigned blocks, class Store>
+template <unsigned quads, unsigned rows, unsigned warps, class Store>
 ZINC_DEVICE void attend_few(const float* q, uint32_t present, const PagedCache& cache, float scale, uint64_t begin,
                             uint64_t end, unsigned char* shared, Store store) {
   using Warp = DecodeWarp<quads, rows>;
@@ -262,7 +285,7 @@ ZINC_DEVICE void attend_few(const float* q, uint32_t present, const PagedCache& 
 
   Warp warp;
   const SliceSums lane = warp.run(q, present, cache, scale, begin, end, cluster_rank() * warps + warp_id(),
-                                  blocks * warps, reinterpret_cast<typename Warp::Stage*>(warp_outputs));
+                                  cluster_blocks() * warps, reinterpret_cast<typename Warp::Stage*>(warp_outputs));
   __syncwarp();
 #pragma unroll
   for (unsigned r = 0; r < rows; ++r) {
@@ -270,13 +293,13 @@ ZINC_DEVICE void attend_few(const float* q, uint32_t present, const PagedCache& 
     for (unsigned c = 0; c < quads; ++c) warp_outputs[r * row_quads + c * warp_size + lane_id()] = warp.out[r][c];
   }
   if (lane_id() % Warp::row_lanes == 0) results.sums[warp_id()][lane_id() / Warp::row_lanes] = lane;
-  merge_warps<warps, blocks>(results, outputs, warp_quads, row_quads, cache.head_dim / 4, present, store);
+  merge_warps<warps>(results, outputs, warp_quads, row_quads, cache.head_dim / 4, present, store);
 }
 
 // attend_few for up to eight query heads of head_dim elements on the tensor cores. A warp takes sixteen keys at a time,
 // whose K and V pass through its slots in pieces; one piece is on its way while another one is used. `shared` holds a
 // DecodeMma::Shared.
-template <unsigned head_dim, unsigned warps, unsigned blocks>
+template <unsigned head_dim, unsigned warps>
 struct DecodeMma {
   using Attention = MmaAttention<head_dim, 256>;
   static constexpr unsigned parts = Attention::parts;
@@ -298,7 +321,7 @@ struct DecodeMma {
                                  uint64_t end, Shared& shared, Store store) {
     ZINC_SHARED(Results, results);
     float4* const outputs = &shared.slot[0][0][0];
-    Work work = {q, present, cache, scale, begin, end, shared, 0, 0, 0};
+    Work work = {q, present, cache, scale, begin, end, shared, 0, 0, 0, 0};
     if (warp_id() < workers) work.start();
     Attention::split_queries(shared.queries, q, head_dim, present - 1, threadIdx.x, warps * warp_size);
     __syncthreads();
@@ -315,16 +338,13 @@ struct DecodeMma {
         }
       }
     }
-    merge_warps<warps, blocks>(results, outputs, warp_quads, Attention::head_quads, Attention::head_quads, present,
-                               store);
+    merge_warps<warps>(results, outputs, warp_quads, Attention::head_quads, Attention::head_quads, present, store);
   }
 
  private:
   // The steps of one warp: the tiles of keys number first, first + stride, ...
   struct Work {
     static constexpr unsigned keys = Attention::keys;
-    static constexpr uint32_t stride = blocks * workers;
-
     const float* q;
     uint32_t present;
     const PagedCache& cache;
@@ -333,11 +353,13 @@ struct DecodeMma {
     uint64_t end;
     Shared& shared;
     uint32_t first;
+    uint32_t stride;
     uint32_t steps;
     uint64_t row;  // first element of the row of the lane's key, lane % keys
 
     ZINC_DEVICE void start() {
       first = cluster_rank() * workers + warp_id();
+      stride = cluster_blocks() * workers;
       const uint64_t all_steps = (end - begin + keys - 1) / keys;
       steps = static_cast<uint32_t>(all_steps > first ? (all_steps - first + stride - 1) / stride : 0);
       if (steps == 0) return;

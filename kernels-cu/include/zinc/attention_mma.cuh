@@ -2,35 +2,9 @@
 #pragma once
 #include "zinc/async_copy.cuh"
 #include "zinc/attention.cuh"
-#include "zinc/mma.cuh"
+#include "zinc/split_float.cuh"
 
 namespace zinc {
-
-// A number as the sum of two with the 11 significant bits of tf32 (the second one's last bits are lost when the tensor
-// cores read it): products of such numbers without the one of both second parts are within 2^-20 of the f32 product.
-// For an infinity or a NaN the second part is a NaN.
-struct SplitFloat {
-  uint32_t high;
-  uint32_t low;
-
-  ZINC_DEVICE explicit SplitFloat(float x)
-      : high(__float_as_uint(x) & 0xffffe000u), low(__float_as_uint(x - __uint_as_float(high))) {}
-};
-
-// Four numbers of A in two parts.
-struct SplitOperand {
-  uint32_t high[4];
-  uint32_t low[4];
-
-  ZINC_DEVICE SplitOperand(float a, float b, float c, float d) {
-    const SplitFloat part[4] = {SplitFloat(a), SplitFloat(b), SplitFloat(c), SplitFloat(d)};
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i) {
-      high[i] = part[i].high;
-      low[i] = part[i].low;
-    }
-  }
-};
 
 ZINC_DEVICE float element_of(float4 quad, unsigned i) {
   return i == 0 ? quad.x : i == 1 ? quad.y : i == 2 ? quad.z : quad.w;
@@ -54,6 +28,8 @@ struct MmaAttention {
   static constexpr unsigned query_pitch = head_quads + 4;
   static constexpr unsigned tiles = head_dim / 16;
   static_assert(head_dim % 64 == 0 && parts * part_dims == head_dim, "whole tiles");
+  // The outputs of longer heads leave no registers for a first part of its own.
+  using Value = SplitOperand<(head_dim <= 256)>;
 
   struct Queries {
     float4 high[rows][query_pitch];
@@ -114,8 +90,8 @@ struct MmaAttention {
       const uint32_t high_zw[2] = {__float_as_uint(high.z), __float_as_uint(high.w)};
       const uint32_t low_xy[2] = {__float_as_uint(low.x), __float_as_uint(low.y)};
       const uint32_t low_zw[2] = {__float_as_uint(low.z), __float_as_uint(low.w)};
-      const SplitOperand xy(near.x, far.x, near.y, far.y);
-      const SplitOperand zw(near.z, far.z, near.w, far.w);
+      const SplitOperand<> xy(near.x, far.x, near.y, far.y);
+      const SplitOperand<> zw(near.z, far.z, near.w, far.w);
       mma_tf32(sums[0], xy.high, high_xy);
       mma_tf32(sums[1], zw.high, high_zw);
       mma_tf32(sums[2], xy.high, low_xy);
@@ -138,17 +114,17 @@ struct MmaAttention {
 #pragma unroll
       for (unsigned u = 0; u < part_quads / 16; ++u) {
         const float4 v[4] = {near_row[16 * u], near_row[16 * u + 8], far_row[16 * u], far_row[16 * u + 8]};
-        const SplitOperand a[4] = {{v[0].x, v[1].x, v[2].x, v[3].x},
-                                   {v[0].y, v[1].y, v[2].y, v[3].y},
-                                   {v[0].z, v[1].z, v[2].z, v[3].z},
-                                   {v[0].w, v[1].w, v[2].w, v[3].w}};
         const unsigned tile = p * (part_quads / 4) + 4 * u;
-#pragma unroll
-        for (unsigned e = 0; e < 4; ++e) mma_tf32(out[tile + e], a[e].low, high);
-#pragma unroll
-        for (unsigned e = 0; e < 4; ++e) mma_tf32(out[tile + e], a[e].high, low);
-#pragma unroll
-        for (unsigned e = 0; e < 4; ++e) mma_tf32(out[tile + e], a[e].high, high);
+        const auto add = [&](unsigned e, const Value& a, const Value& b) {
+          mma_tf32(out[tile + e], a.low, high);
+          mma_tf32(out[tile + e + 1], b.low, high);
+          mma_tf32(out[tile + e], a.high, low);
+          mma_tf32(out[tile + e + 1], b.high, low);
+          mma_tf32(out[tile + e], a.high, high);
+          mma_tf32(out[tile + e + 1], b.high, high);
+        };
+        add(0, {v[0].x, v[1].x, v[2].x, v[3].x}, {v[0].y, v[1].y, v[2].y, v[3].y});
+        add(2, {v[0].z, v[1].z, v[2].z, v[3].z}, {v[0].w, v[1].w, v[2].w, v[3].w});
       }
     }
   }

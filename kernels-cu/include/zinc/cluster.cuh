@@ -3,13 +3,6 @@
 #pragma once
 #include "zinc/platform.cuh"
 
-// Goes between the launch bounds and the name of a kernel whose grid's x extent is a multiple of `blocks`.
-#if !defined(ZINC_EMULATOR) && ZINC_ARCH >= 90
-#define ZINC_CLUSTER(blocks) __cluster_dims__(blocks, 1, 1)
-#else
-#define ZINC_CLUSTER(blocks)
-#endif
-
 namespace zinc {
 
 // The block's place in its cluster.
@@ -23,13 +16,35 @@ ZINC_DEVICE uint32_t cluster_rank() {
 #endif
 }
 
-// A barrier of all threads of the cluster; what they wrote to shared memory before is visible to all of them after. No
-// block may end before the last read of its shared memory, so a barrier follows that too.
+// The number of blocks of the cluster.
+ZINC_DEVICE uint32_t cluster_blocks() {
+#if !defined(ZINC_EMULATOR) && ZINC_ARCH >= 90
+  uint32_t blocks;
+  asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(blocks));
+  return blocks;
+#else
+  return 1;
+#endif
+}
+
+// A barrier of all threads of the cluster; what they wrote to shared memory before is visible to all of them after.
 ZINC_DEVICE void cluster_barrier() {
 #if !defined(ZINC_EMULATOR) && ZINC_ARCH >= 90
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n\t"
       "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+#else
+  __syncthreads();
+#endif
+}
+
+// The last barrier of a cluster: no block may end before the last read of its shared memory. It orders no writes.
+ZINC_DEVICE void cluster_leave() {
+#if !defined(ZINC_EMULATOR) && ZINC_ARCH >= 90
+  asm volatile(
+      "barrier.cluster.arrive.relaxed.aligned;\n\t"
+      "barrier.cluster.wait.aligned;" ::
           : "memory");
 #else
   __syncthreads();

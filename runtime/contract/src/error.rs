@@ -183,6 +183,20 @@ pub enum ContractError {
         /// What the launch rule gives.
         found: i64,
     },
+    /// There are no such clusters, or the grid is not made of whole ones.
+    #[error(
+        "kernel {kernel}: {blocks} blocks in clusters of {found}, wanted whole clusters of 1 to {most}"
+    )]
+    Cluster {
+        /// The kernel.
+        kernel: &'static str,
+        /// CUDA's limit.
+        most: i64,
+        /// What the launch rule gives.
+        found: i64,
+        /// Blocks of the grid along x.
+        blocks: i64,
+    },
     /// The amount of dynamic shared memory is not representable.
     #[error("kernel {kernel}: {found} bytes of dynamic shared memory are not possible")]
     SharedMemory {

@@ -13,6 +13,12 @@ const MAX_GRID: [i64; 3] = [0x7fff_ffff, 0xffff, 0xffff];
 /// Most threads along x, y and z.
 const MAX_BLOCK: [i64; 3] = [1024, 1024, 64];
 
+/// Most blocks of a cluster on any GPU. More than [`PORTABLE_CLUSTER`] need the driver's leave.
+const MAX_CLUSTER: i64 = 16;
+
+/// Most blocks of a cluster that every GPU with clusters takes.
+pub const PORTABLE_CLUSTER: u32 = 8;
+
 /// Launch parameters as the rule's expressions give them, unchecked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extents {
@@ -20,6 +26,8 @@ pub struct Extents {
     pub grid: [i64; 3],
     /// Threads per block: x, y, z.
     pub block: [i64; 3],
+    /// Blocks per cluster, along x.
+    pub cluster: i64,
     /// Dynamic shared memory in bytes.
     pub shared_bytes: i64,
 }
@@ -31,6 +39,8 @@ pub struct Geometry {
     pub grid: [u32; 3],
     /// Threads per block: x, y, z; none is zero.
     pub block: [u32; 3],
+    /// Blocks per cluster, along x, of which the grid has whole ones; 1 where the launch has no clusters.
+    pub cluster: u32,
     /// Dynamic shared memory in bytes.
     pub shared_bytes: u32,
 }
@@ -86,6 +96,14 @@ impl Kernel {
                 found: threads,
             });
         }
+        if !(1..=MAX_CLUSTER).contains(&extents.cluster) || extents.grid[0] % extents.cluster != 0 {
+            return Err(ContractError::Cluster {
+                kernel: self.name,
+                most: MAX_CLUSTER,
+                found: extents.cluster,
+                blocks: extents.grid[0],
+            });
+        }
         let shared_bytes =
             u32::try_from(extents.shared_bytes).map_err(|_| ContractError::SharedMemory {
                 kernel: self.name,
@@ -94,6 +112,7 @@ impl Kernel {
         Ok(Some(Geometry {
             grid,
             block,
+            cluster: extents.cluster as u32,
             shared_bytes,
         }))
     }
@@ -104,7 +123,7 @@ impl Kernel {
         ContractError::Eval {
             kernel: self.name,
             what: "the launch rule",
-            text: "grid, block, shared",
+            text: "grid, block, cluster, shared",
             values: Values::of(self, &all, words),
             error,
         }

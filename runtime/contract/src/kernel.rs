@@ -178,6 +178,8 @@ pub struct LaunchRule {
     pub grid: [&'static str; 3],
     /// Threads per block as written: x, y, z.
     pub block: [&'static str; 3],
+    /// Blocks per cluster as written, `1` where there are none; grid, block and shared bytes may name it `cluster`.
+    pub cluster: &'static str,
     /// Dynamic shared bytes as written.
     pub shared: &'static str,
     /// All of them for given words and number of multiprocessors. [`Kernel::geometry`] checks the result.

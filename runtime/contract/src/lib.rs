@@ -27,7 +27,7 @@ pub use arithmetic::EvalError;
 pub use check::{Binding, MAX_BUFFERS};
 pub use dispatch::Dispatch;
 pub use error::{ContractError, Reason, Value, Values};
-pub use geometry::{Extents, Geometry};
+pub use geometry::{Extents, Geometry, PORTABLE_CLUSTER};
 pub use kernel::{
     Access, Buffer, Condition, Expr, Field, FieldKind, KERNELS, Kernel, LaunchRule, Scalar, index,
     kernel,

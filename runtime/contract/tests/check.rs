@@ -467,6 +467,7 @@ const fn rule(min_arch: u32, extents: fn(&[u32], u32) -> Result<Extents, EvalErr
         tile: &[],
         grid: [""; 3],
         block: [""; 3],
+        cluster: "",
         shared: "",
         extents,
     }
@@ -479,6 +480,7 @@ fn the_highest_matching_rule_is_used() {
             Ok(Extents {
                 grid: [1; 3],
                 block: [1, 1, 1],
+                cluster: 1,
                 shared_bytes: 0,
             })
         }),
@@ -486,6 +488,7 @@ fn the_highest_matching_rule_is_used() {
             Ok(Extents {
                 grid: [1; 3],
                 block: [90, 1, 1],
+                cluster: 1,
                 shared_bytes: 0,
             })
         }),
@@ -493,6 +496,7 @@ fn the_highest_matching_rule_is_used() {
             Ok(Extents {
                 grid: [i64::from(sms), 1, 1],
                 block: [120, 1, 1],
+                cluster: 1,
                 shared_bytes: 0,
             })
         }),
@@ -515,6 +519,7 @@ fn extents_outside_the_limits_are_refused() {
         let mut extents = Extents {
             grid: [1; 3],
             block: [1; 3],
+            cluster: 1,
             shared_bytes: 0,
         };
         match w[0] {
@@ -526,6 +531,10 @@ fn extents_outside_the_limits_are_refused() {
             5 => extents.block = [64, 17, 1],
             6 => extents.shared_bytes = -4,
             7 => extents.shared_bytes = 1 << 32,
+            8 => extents.cluster = 0,
+            9 => (extents.grid[0], extents.cluster) = (17, 17),
+            10 => (extents.grid[0], extents.cluster) = (6, 4),
+            11 => (extents.grid[0], extents.cluster) = (32, 16),
             _ => return Err(EvalError::Overflow),
         }
         Ok(extents)
@@ -537,6 +546,12 @@ fn extents_outside_the_limits_are_refused() {
         axis,
         most,
         found,
+    };
+    let cluster = |found, blocks| ContractError::Cluster {
+        kernel: "test",
+        most: 16,
+        found,
+        blocks,
     };
     let wanted = [
         limit("grid", 'x', 0x7fff_ffff, 1 << 31),
@@ -557,12 +572,17 @@ fn extents_outside_the_limits_are_refused() {
             kernel: "test",
             found: 1 << 32,
         },
+        cluster(0, 1),
+        cluster(17, 17),
+        cluster(4, 6),
     ];
+    let whole = kernel.geometry(0, 1, &[wanted.len() as u32]);
+    assert_eq!(whole.unwrap().unwrap().cluster, 16);
     for (word, wanted) in wanted.into_iter().enumerate() {
         assert_eq!(kernel.geometry(0, 1, &[word as u32]), Err(wanted));
     }
     assert!(matches!(
-        kernel.geometry(0, 1, &[8]),
+        kernel.geometry(0, 1, &[12]),
         Err(ContractError::Eval {
             error: EvalError::Overflow,
             ..

@@ -49,6 +49,8 @@ pub struct Launch {
     pub push: [u8; 128],
     /// Whether it may start while the launch before it runs.
     pub overlap: u32,
+    /// Blocks per cluster, 1 for none.
+    pub cluster: u32,
 }
 
 impl Launch {

@@ -153,6 +153,7 @@ typedef struct launch {
     uint64_t pointers[MAX_POINTERS];
     unsigned char push[MAX_PUSH];
     unsigned overlap; /* may start while the launch before it runs */
+    unsigned cluster; /* blocks along x, 1 for none */
 } launch;
 static launch launches[MAX_SLOTS];
 static long launch_count;
@@ -329,6 +330,7 @@ static CUresult fill_launch(launch *out, CUfunction f, const unsigned grid[3], c
     memcpy(out->grid, grid, sizeof out->grid);
     memcpy(out->block, block, sizeof out->block);
     out->shared = shared;
+    out->cluster = 1;
     out->pointer_count = (unsigned)f->pointers;
     out->push_bytes = (unsigned)f->push;
     for (int i = 0; i < f->pointers; i++) memcpy(&out->pointers[i], parameters[i], 8);
@@ -762,6 +764,13 @@ EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunct
 
 /* ---- launches and graphs ---- */
 
+static CUresult set_cluster(launch *l, int attribute, const CUlaunchAttributeValue *value) {
+    if (attribute != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION || value->clusterDim.y != 1 || value->clusterDim.z != 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!value->clusterDim.x || l->grid[0] % value->clusterDim.x) return CUDA_ERROR_INVALID_VALUE;
+    l->cluster = value->clusterDim.x;
+    return 0;
+}
 EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                                unsigned shared, CUstream stream, void **parameters, void **extra) {
     ENTER(cuLaunchKernel);
@@ -772,14 +781,18 @@ EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned 
 }
 EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **parameters, void **extra) {
     ENTER(cuLaunchKernelEx);
-    const CUlaunchAttribute *attribute = config->attrs;
-    if (extra || config->numAttrs != 1 || attribute->id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
-        return CUDA_ERROR_INVALID_VALUE;
+    if (extra || !config->numAttrs) return CUDA_ERROR_INVALID_VALUE;
     work w = {.kind = KERNEL};
     CUresult code = fill_launch(&w.launch, f, (unsigned[]){config->gridDimX, config->gridDimY, config->gridDimZ},
                                 (unsigned[]){config->blockDimX, config->blockDimY, config->blockDimZ},
                                 config->sharedMemBytes, parameters);
-    w.launch.overlap = (unsigned)attribute->value.programmaticStreamSerializationAllowed;
+    for (unsigned i = 0; !code && i < config->numAttrs; i++) {
+        const CUlaunchAttributeValue *value = &config->attrs[i].value;
+        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+            w.launch.overlap = (unsigned)value->programmaticStreamSerializationAllowed;
+        else
+            code = set_cluster(&w.launch, config->attrs[i].id, value);
+    }
     return code ? code : enqueue(config->hStream, &w);
 }
 EXPORT CUresult cuGraphCreate(CUgraph *graph, unsigned flags) {
@@ -825,6 +838,10 @@ EXPORT CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from
     graph->last->work.launch.overlap = 1;
     return 0;
 }
+EXPORT CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, int attribute, const CUlaunchAttributeValue *value) {
+    ENTER(cuGraphKernelNodeSetAttribute);
+    return set_cluster(&node->work.launch, attribute, value);
+}
 EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
     (void)flags;
     ENTER(cuGraphInstantiateWithFlags);
@@ -853,6 +870,7 @@ EXPORT CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode 
     if (!found || found->work.kind != KERNEL) return INVALID_HANDLE;
     CUresult code = node_work(&w, p);
     w.launch.overlap = found->work.launch.overlap; /* a property of the edge */
+    w.launch.cluster = found->work.launch.cluster; /* an attribute of the node */
     if (!code) found->work = w;
     return code;
 }

@@ -1,15 +1,17 @@
 //! The expression language of the catalog: integer expressions over the words of a push struct.
 //!
 //! ```text
-//! condition  = expression ("==" | "!=" | "<" | "<=" | ">" | ">=") expression
-//! expression = term (("+" | "-") term)*
+//! condition  = sum ("==" | "!=" | "<" | "<=" | ">" | ">=") sum
+//! expression = sum | condition "?" expression ":" expression
+//! sum        = term (("+" | "-") term)*
 //! term       = factor (("*" | "/" | "%") factor)*
 //! factor     = integer | name | function "(" expression ("," expression)+ ")" | "(" expression ")"
 //! function   = "ceil_div" | "max" | "min"
 //! ```
 //!
 //! Everything is evaluated in checked `i64`. `/` is exact: a remainder is an error and never lost. The divisor of
-//! `/`, `%` and `ceil_div` must be positive; `%` and `ceil_div` round as in mathematics also for a negative left side.
+//! `/`, `%` and `ceil_div` must be positive; `%` and `ceil_div` round as in mathematics also for a negative left side. Of
+//! the two sides of a choice only the chosen one is evaluated.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -29,6 +31,8 @@ pub enum Expr {
     Name(String),
     /// An operator or function applied to two operands.
     Apply(Op, Box<Expr>, Box<Expr>),
+    /// `condition ? first : second`
+    Choice(Box<Condition>, Box<Expr>, Box<Expr>),
 }
 
 /// The operators and functions, all of two operands. `max` and `min` of more are folded from the left.
@@ -144,6 +148,29 @@ impl Expr {
                 a.collect_names(names);
                 b.collect_names(names);
             }
+            Expr::Choice(condition, a, b) => {
+                for side in [&condition.left, &condition.right, a, b] {
+                    side.collect_names(names);
+                }
+            }
+        }
+    }
+
+    /// The expression with `value` in the place of every `name`.
+    pub fn with(&self, name: &str, value: &Expr) -> Expr {
+        let inner = |side: &Expr| Box::new(side.with(name, value));
+        match self {
+            Expr::Name(own) if own == name => value.clone(),
+            Expr::Int(_) | Expr::Name(_) => self.clone(),
+            Expr::Apply(op, a, b) => Expr::Apply(*op, inner(a), inner(b)),
+            Expr::Choice(condition, a, b) => {
+                let condition = Condition {
+                    left: condition.left.with(name, value),
+                    relation: condition.relation,
+                    right: condition.right.with(name, value),
+                };
+                Expr::Choice(Box::new(condition), inner(a), inner(b))
+            }
         }
     }
 
@@ -155,6 +182,10 @@ impl Expr {
                 value_of(name).ok_or_else(|| EvalError::Unknown { name: name.clone() })
             }
             Expr::Apply(op, a, b) => op.apply(a.eval(value_of)?, b.eval(value_of)?),
+            Expr::Choice(condition, a, b) => match condition.eval(value_of)? {
+                true => a.eval(value_of),
+                false => b.eval(value_of),
+            },
         }
     }
 }
@@ -227,13 +258,27 @@ impl fmt::Display for Expr {
             Expr::Apply(op, a, b) => {
                 let operand = |f: &mut fmt::Formatter<'_>, side: &Expr, least: u8| match side {
                     Expr::Apply(inner, ..) if inner.precedence() < least => write!(f, "({side})"),
+                    Expr::Choice(..) => write!(f, "({side})"),
                     _ => write!(f, "{side}"),
                 };
                 operand(f, a, op.precedence())?;
                 write!(f, " {} ", op.symbol())?;
                 operand(f, b, op.precedence() + 1)
             }
+            Expr::Choice(condition, a, b) => write!(f, "{condition} ? {a} : {b}"),
         }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let side = |f: &mut fmt::Formatter<'_>, side: &Expr| match side {
+            Expr::Choice(..) => write!(f, "({side})"),
+            _ => write!(f, "{side}"),
+        };
+        side(f, &self.left)?;
+        write!(f, " {} ", self.relation.symbol())?;
+        side(f, &self.right)
     }
 }
 
@@ -241,9 +286,9 @@ impl Condition {
     /// Parses a condition.
     pub fn parse(text: &str) -> Result<Condition, SyntaxError> {
         let mut parser = Parser::new(text)?;
-        let left = parser.expression(0)?;
+        let left = parser.sum(0)?;
         let relation = parser.relation()?;
-        let right = parser.expression(0)?;
+        let right = parser.sum(0)?;
         parser.end()?;
         Ok(Condition {
             left,
@@ -296,8 +341,8 @@ enum Token {
 }
 
 /// Longer symbols first, so that `<=` is not read as `<`.
-const SYMBOLS: [&str; 14] = [
-    "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "%", "(", ")", ",",
+const SYMBOLS: [&str; 16] = [
+    "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "%", "(", ")", ",", "?", ":",
 ];
 
 struct Parser<'a> {
@@ -415,6 +460,43 @@ impl<'a> Parser<'a> {
     }
 
     fn expression(&mut self, depth: usize) -> Result<Expr, SyntaxError> {
+        let left = self.sum(depth)?;
+        const RELATIONS: &[&str] = &["==", "!=", "<", "<=", ">", ">="];
+        match self.tokens.get(self.next) {
+            Some((Token::Symbol(symbol), _)) if RELATIONS.contains(symbol) => {}
+            _ => return Ok(left),
+        }
+        self.deeper(depth)?;
+        let relation = self.relation()?;
+        let right = self.sum(depth)?;
+        self.expect("?")?;
+        let chosen = self.expression(depth + 1)?;
+        self.expect(":")?;
+        let otherwise = self.expression(depth + 1)?;
+        let condition = Condition {
+            left,
+            relation,
+            right,
+        };
+        Ok(Expr::Choice(
+            Box::new(condition),
+            Box::new(chosen),
+            Box::new(otherwise),
+        ))
+    }
+
+    /// An error where nothing may be nested any deeper.
+    fn deeper(&self, depth: usize) -> Result<(), SyntaxError> {
+        if depth < MAX_DEPTH {
+            return Ok(());
+        }
+        Err(SyntaxError {
+            message: format!("nested deeper than {MAX_DEPTH}"),
+            offset: self.offset(),
+        })
+    }
+
+    fn sum(&mut self, depth: usize) -> Result<Expr, SyntaxError> {
         let mut left = self.term(depth)?;
         while let Some(op) = self.accept(&[("+", Op::Add), ("-", Op::Sub)]) {
             left = Expr::Apply(op, Box::new(left), Box::new(self.term(depth)?));
@@ -431,12 +513,7 @@ impl<'a> Parser<'a> {
     }
 
     fn factor(&mut self, depth: usize) -> Result<Expr, SyntaxError> {
-        if depth == MAX_DEPTH {
-            return Err(SyntaxError {
-                message: format!("nested deeper than {MAX_DEPTH}"),
-                offset: self.offset(),
-            });
-        }
+        self.deeper(depth)?;
         match self.tokens.get(self.next).cloned() {
             Some((Token::Int(value), _)) => {
                 self.next += 1;
@@ -524,6 +601,26 @@ mod tests {
     }
 
     #[test]
+    fn choice_binds_weakest_groups_from_the_right_and_evaluates_one_side() {
+        assert_eq!(value("m < 6 ? 1 : 2"), Ok(1));
+        assert_eq!(value("m + 1 < 6 ? 1 : 2 + 3"), Ok(5));
+        assert_eq!(value("m == 4 ? 1 : m == 5 ? 2 : 3"), Ok(2));
+        assert_eq!(value("8 * (m >= 5 ? 1 : 2)"), Ok(8));
+        assert_eq!(value("max(m != 5 ? 1 : 2, 0)"), Ok(2));
+        assert_eq!(value("m % 2 == 0 ? m / 2 : 0"), Ok(0));
+    }
+
+    #[test]
+    fn name_is_replaced_everywhere() {
+        let text = "a * (a < b ? a + 1 : max(a, b))";
+        let with = |text: &str| Expr::parse(text).expect("the test's expression is well formed");
+        assert_eq!(
+            with(text).with("a", &with("c - 1")),
+            with("(c - 1) * (c - 1 < b ? c - 1 + 1 : max(c - 1, b))")
+        );
+    }
+
+    #[test]
     fn lost_remainders_bad_divisors_and_overflow_are_errors() {
         assert_eq!(
             value("m / 2"),
@@ -561,6 +658,9 @@ mod tests {
             ("abs(m, k)", 1, "not a function"),
             ("ceil_div(m)", 11, "expected `,`"),
             ("ceil_div(m, k, 2)", 14, "expected `)`"),
+            ("m < 3", 6, "expected `?`"),
+            ("m < 3 ? 1", 10, "expected `:`"),
+            ("m < 3 < 4 ? 1 : 2", 7, "expected `?`"),
             ("0x10", 1, "decimal"),
             ("99999999999999999999", 1, "2^63"),
         ] {
@@ -570,6 +670,7 @@ mod tests {
         }
         assert!(Condition::parse("m").is_err());
         assert!(Condition::parse("1 < m < 3").is_err());
+        assert!(Expr::parse(&"1 < 2 ? 3 : ".repeat(80)).is_err());
         assert!(Expr::parse(&"(".repeat(10_000)).is_err());
     }
 
@@ -600,9 +701,26 @@ mod tests {
             Just(Op::Max),
             Just(Op::Min),
         ];
-        leaf.prop_recursive(5, 40, 2, move |inner| {
-            (op.clone(), inner.clone(), inner)
-                .prop_map(|(op, a, b)| Expr::Apply(op, Box::new(a), Box::new(b)))
+        let relation = prop_oneof![
+            Just(Relation::Eq),
+            Just(Relation::Ne),
+            Just(Relation::Lt),
+            Just(Relation::Le),
+            Just(Relation::Gt),
+            Just(Relation::Ge),
+        ];
+        leaf.prop_recursive(5, 40, 4, move |inner| {
+            let side = || inner.clone();
+            prop_oneof![
+                3 => (op.clone(), side(), side())
+                    .prop_map(|(op, a, b)| Expr::Apply(op, Box::new(a), Box::new(b))),
+                1 => (side(), relation.clone(), side(), side(), side()).prop_map(
+                    |(left, relation, right, a, b)| {
+                        let condition = Condition { left, relation, right };
+                        Expr::Choice(Box::new(condition), Box::new(a), Box::new(b))
+                    }
+                ),
+            ]
         })
     }
 

@@ -32,6 +32,12 @@ pub const MAX_BLOCK_THREADS: i64 = 1024;
 /// The name under which launch rules see the number of multiprocessors of the device.
 pub const SM_COUNT: &str = "sm_count";
 
+/// The name under which grid, block and shared memory see the blocks of a cluster.
+pub const CLUSTER: &str = "cluster";
+
+/// The first architecture that has clusters of blocks.
+pub const CLUSTERS_SINCE: u32 = 90;
+
 /// All contracts and launch rules.
 #[derive(Debug, Clone)]
 pub struct Catalog {
@@ -184,6 +190,8 @@ pub struct LaunchRule {
     pub min_arch: u32,
     /// Named constants, sorted by name; an override has all of them, changed or not.
     pub tile: Vec<(String, u32)>,
+    /// Blocks per cluster, along x; the other expressions have it in the place of their `cluster`.
+    pub cluster: ExprText,
     /// Blocks per grid: x, y, z.
     pub grid: [ExprText; 3],
     /// Threads per block: x, y, z.

@@ -313,6 +313,7 @@ impl Emulator {
         let Geometry {
             grid,
             block,
+            cluster: _, // every block is one of its own
             shared_bytes,
         } = call.geometry;
         let threads = block.iter().map(|&n| u64::from(n)).product();

@@ -205,6 +205,7 @@ fn shared_overruns_name_array_and_block() {
     );
 
     let dynamic = Geometry {
+        cluster: 1,
         shared_bytes: 101,
         ..grid(1, 1)
     };

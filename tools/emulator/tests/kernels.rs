@@ -73,6 +73,7 @@ fn histogram_counts_across_blocks() {
             emulator.upload(&[0; 1024]).unwrap(),
         ];
         let geometry = Geometry {
+            cluster: 1,
             shared_bytes: 1024,
             ..grid(37, 128)
         };
@@ -87,6 +88,7 @@ fn indices_are_those_of_the_geometry() {
         let geometry = Geometry {
             grid: [3, 4, 5],
             block: [7, 3, 2],
+            cluster: 1,
             shared_bytes: 0,
         };
         let out = emulator.alloc(60 * 42 * 16);
@@ -250,6 +252,7 @@ fn wrong_signature_and_impossible_blocks_are_errors() {
     .unwrap_err();
     assert!(matches!(error, EmulatorError::Geometry { .. }), "{error}");
     let geometry = Geometry {
+        cluster: 1,
         shared_bytes: 1 << 20,
         ..grid(1, 32)
     };

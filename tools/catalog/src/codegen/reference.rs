@@ -153,6 +153,9 @@ fn launch_rule(rule: &LaunchRule) -> String {
         dimensions(&rule.grid),
         dimensions(&rule.block)
     );
+    if rule.cluster.text != "1" {
+        out += &format!(", cluster `{}`", rule.cluster.text);
+    }
     if rule.shared.text != "0" {
         out += &format!(", dynamic shared bytes `{}`", rule.shared.text);
     }

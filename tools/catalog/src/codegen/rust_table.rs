@@ -1,6 +1,6 @@
 //! The table of contracts as Rust source: the initializer that `zinc-contract` includes.
 
-use crate::expr::{Expr, Op};
+use crate::expr::{Condition, Expr, Op};
 use crate::model::*;
 use std::fmt::Write as _;
 
@@ -86,11 +86,9 @@ fn table_entry(out: &mut String, kernel: &Kernel) -> std::fmt::Result {
     for ConditionText { text, condition } in &kernel.requires {
         writeln!(
             out,
-            "            Condition {{ text: {text:?}, fields: &{:?}, holds: |w| Ok({} {} {}) }},",
+            "            Condition {{ text: {text:?}, fields: &{:?}, holds: |w| Ok({}) }},",
             words.indices(condition.names().into_iter()),
-            words.value(&condition.left),
-            condition.relation.symbol(),
-            words.value(&condition.right)
+            words.condition(condition)
         )?;
     }
     writeln!(out, "        ],")?;
@@ -118,9 +116,10 @@ fn launch_rule(out: &mut String, kernel: &Kernel, rule: &LaunchRule) -> std::fmt
     )?;
     writeln!(
         out,
-        "                grid: [{}], block: [{}], shared: {:?},",
+        "                grid: [{}], block: [{}], cluster: {:?}, shared: {:?},",
         texts(&rule.grid),
         texts(&rule.block),
+        rule.cluster.text,
         rule.shared.text
     )?;
     writeln!(out, "                extents: |w, sm_count| {{")?;
@@ -128,9 +127,10 @@ fn launch_rule(out: &mut String, kernel: &Kernel, rule: &LaunchRule) -> std::fmt
     writeln!(out, "                    let (_, _) = (w, sm_count);")?;
     writeln!(
         out,
-        "                    Ok(Extents {{ grid: [{}], block: [{}], shared_bytes: {} }})",
+        "                    Ok(Extents {{ grid: [{}], block: [{}], cluster: {}, shared_bytes: {} }})",
         triple(&rule.grid),
         triple(&rule.block),
+        words.value(&rule.cluster.expr),
         words.value(&rule.shared.expr)
     )?;
     writeln!(out, "                }} }},")
@@ -194,13 +194,29 @@ impl Words<'_> {
                 let function = if *op == Op::Max { "max" } else { "min" };
                 format!("Ord::{function}({}, {})", self.value(a), self.value(b))
             }
+            Expr::Choice(condition, a, b) => format!(
+                "if {} {{ {} }} else {{ {} }}",
+                self.condition(condition),
+                self.value(a),
+                self.value(b)
+            ),
         }
+    }
+
+    /// A Rust expression of type `bool`, which may leave the enclosing function with `?`.
+    fn condition(&self, condition: &Condition) -> String {
+        let side = |expr: &Expr| match expr {
+            Expr::Choice(..) => format!("({})", self.value(expr)),
+            _ => self.value(expr),
+        };
+        let (left, right) = (side(&condition.left), side(&condition.right));
+        format!("{left} {} {right}", condition.relation.symbol())
     }
 
     /// The call that gives the expression's value, if that can fail.
     fn fallible(&self, expr: &Expr) -> Option<String> {
         match expr {
-            Expr::Int(_) => None,
+            Expr::Int(_) | Expr::Choice(..) => None,
             Expr::Name(name) => self.index(name).map(|index| format!("word(w, {index})")),
             Expr::Apply(op, a, b) => {
                 let function = match op {

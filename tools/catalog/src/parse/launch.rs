@@ -28,6 +28,7 @@ struct RawLaunch {
     tile: BTreeMap<Spanned<String>, Spanned<u32>>,
     block: Spanned<Vec<Spanned<ExprSource>>>,
     grid: Spanned<Vec<Spanned<ExprSource>>>,
+    cluster: Option<Spanned<ExprSource>>,
     shared: Option<Spanned<ExprSource>>,
     overlap: Option<Spanned<bool>>,
     #[serde(default)]
@@ -43,6 +44,7 @@ struct RawOverride {
     tile: BTreeMap<Spanned<String>, Spanned<u32>>,
     block: Option<Spanned<Vec<Spanned<ExprSource>>>>,
     grid: Option<Spanned<Vec<Spanned<ExprSource>>>>,
+    cluster: Option<Spanned<ExprSource>>,
     shared: Option<Spanned<ExprSource>>,
 }
 
@@ -144,6 +146,7 @@ fn launch_rules(report: &mut Report<'_>, kernel: &Kernel, raw: &RawLaunch) -> Ve
         what: "a field, a tile constant or sm_count",
     };
     scope.names.insert(SM_COUNT.to_owned(), Scalar::U32);
+    scope.names.insert(CLUSTER.to_owned(), Scalar::U32);
     for name in raw.tile.keys() {
         report.identifier("tile constant", name);
         let text = name.get_ref().clone();
@@ -166,6 +169,7 @@ fn launch_rules(report: &mut Report<'_>, kernel: &Kernel, raw: &RawLaunch) -> Ve
         &raw.tile,
         &raw.block,
         &raw.grid,
+        raw.cluster.as_ref(),
         raw.shared.as_ref(),
     );
     let mut rules = vec![base];
@@ -196,6 +200,7 @@ fn launch_rules(report: &mut Report<'_>, kernel: &Kernel, raw: &RawLaunch) -> Ve
             &tile,
             raw_override.block.as_ref().unwrap_or(&raw.block),
             raw_override.grid.as_ref().unwrap_or(&raw.grid),
+            raw_override.cluster.as_ref().or(raw.cluster.as_ref()),
             raw_override.shared.as_ref().or(raw.shared.as_ref()),
         ));
     }
@@ -203,6 +208,7 @@ fn launch_rules(report: &mut Report<'_>, kernel: &Kernel, raw: &RawLaunch) -> Ve
     rules
 }
 
+#[expect(clippy::too_many_arguments, reason = "the keys of a rule")]
 fn rule(
     report: &mut Report<'_>,
     scope: &Scope,
@@ -210,14 +216,37 @@ fn rule(
     tile: &BTreeMap<Spanned<String>, Spanned<u32>>,
     block: &Spanned<Vec<Spanned<ExprSource>>>,
     grid: &Spanned<Vec<Spanned<ExprSource>>>,
+    cluster: Option<&Spanned<ExprSource>>,
     shared: Option<&Spanned<ExprSource>>,
 ) -> LaunchRule {
     let tile = Vec::from_iter(
         tile.iter()
             .map(|(name, value)| (name.get_ref().clone(), *value.get_ref())),
     );
-    let block_exprs = dimensions(report, scope, block, "block dimensions");
-    let grid = dimensions(report, scope, grid, "grid dimensions");
+    let one = || ExprText {
+        text: "1".to_owned(),
+        expr: Expr::Int(1),
+    };
+    let cluster = cluster.map_or_else(one, |source| {
+        let cluster = report.expr(source.span(), source.get_ref().text(), scope);
+        if cluster.expr.names().contains(CLUSTER) {
+            let problem = Problem::LaunchBlock("the cluster cannot depend on itself");
+            report.push(source.span(), problem);
+        }
+        if min_arch < CLUSTERS_SINCE && cluster.expr != Expr::Int(1) {
+            let problem = Problem::LaunchBlock(
+                "`cluster` belongs in `[arch.90]`: no GPU before has clusters",
+            );
+            report.push(source.span(), problem);
+        }
+        cluster
+    });
+    let with_cluster = |text: ExprText| ExprText {
+        expr: text.expr.with(CLUSTER, &cluster.expr),
+        ..text
+    };
+    let block_exprs = dimensions(report, scope, block, "block dimensions").map(with_cluster);
+    let grid = dimensions(report, scope, grid, "grid dimensions").map(with_cluster);
     let constant = |name: &str| {
         let (_, value) = tile.iter().find(|(constant, _)| constant == name)?;
         Some(i64::from(*value))
@@ -244,7 +273,7 @@ fn rule(
         }
     }
     let shared = match shared {
-        Some(shared) => report.expr(shared.span(), shared.get_ref().text(), scope),
+        Some(shared) => with_cluster(report.expr(shared.span(), shared.get_ref().text(), scope)),
         None => ExprText {
             text: "0".to_owned(),
             expr: Expr::Int(0),
@@ -253,6 +282,7 @@ fn rule(
     LaunchRule {
         min_arch,
         tile,
+        cluster,
         grid,
         block: block_exprs,
         shared,

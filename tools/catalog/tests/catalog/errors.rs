@@ -25,7 +25,7 @@ fn complete_catalog_loads() {
         [
             (0, &tile(8), "ceil_div(n, 32 * warps)"),
             (90, &tile(16), "ceil_div(n, 32 * warps)"),
-            (120, &tile(8), "min(n, sm_count)"),
+            (120, &tile(8), "min(n, sm_count) * cluster"),
         ]
     );
 }
@@ -180,6 +180,19 @@ fn mistakes_in_a_launch_block_name_file_line_and_kernel() {
             "uses `m`, which is not a field, a tile constant or sm_count",
         ),
         ("shared = \"n * 4\"", "shared = \"factor\"", 5, "f32 fields"),
+        (
+            "shared = \"n * 4\"",
+            "cluster = 2",
+            5,
+            "belongs in `[arch.90]`",
+        ),
+        (
+            "rows <= 8 ?",
+            "cluster <= 8 ?",
+            9,
+            "cannot depend on itself",
+        ),
+        ("warps = 8,", "cluster = 8,", 2, "name `cluster` is already"),
         ("warps = 8", "n = 8", 2, "name `n` is already defined"),
         (
             "[\"32 * warps\"]",
@@ -216,14 +229,14 @@ fn mistakes_in_a_launch_block_name_file_line_and_kernel() {
         (
             "//@ [allow]",
             "\n//@ [allow]",
-            11,
+            12,
             "one run of `//@ ` lines",
         ),
-        ("//@ [allow]", "//@[allow]", 10, "followed by a space"),
+        ("//@ [allow]", "//@[allow]", 11, "followed by a space"),
         (
             "spills = \"measured\"",
             "spils = \"measured\"",
-            11,
+            12,
             "unknown field `spils`",
         ),
     ];

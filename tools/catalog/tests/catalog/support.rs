@@ -45,7 +45,8 @@ pub const IMPLEMENTATION: &str = r#"// Scales a vector.
 //@ [arch.90]
 //@ tile = { warps = 16 }
 //@ [arch.120]
-//@ grid = ["min(n, sm_count)"]
+//@ cluster = "rows <= 8 ? 8 : 4"
+//@ grid = ["min(n, sm_count) * cluster"]
 //@ [allow]
 //@ spills = "measured"
 #include "zinc/demo_scale.h"

@@ -35,6 +35,7 @@ pub fn grid(blocks: u32, threads: u32) -> Geometry {
     Geometry {
         grid: [blocks, 1, 1],
         block: [threads, 1, 1],
+        cluster: 1,
         shared_bytes: 0,
     }
 }

@@ -39,22 +39,22 @@ pub static KERNELS: &[Kernel] = &[
         overlap: false,
         launch: &[
             LaunchRule { min_arch: 0, tile: &[("rows_per_warp", 1), ("warps", 8)],
-                grid: ["ceil_div(n, 32 * warps)", "ceil_div(rows, rows_per_warp)", "1"], block: ["32 * warps", "1", "1"], shared: "n * 4",
+                grid: ["ceil_div(n, 32 * warps)", "ceil_div(rows, rows_per_warp)", "1"], block: ["32 * warps", "1", "1"], cluster: "1", shared: "n * 4",
                 extents: |w, sm_count| {
                     let (_, _) = (w, sm_count);
-                    Ok(Extents { grid: [ceil_div(word(w, 0)?, mul(32, 8)?)?, ceil_div(word(w, 3)?, 1)?, 1], block: [mul(32, 8)?, 1, 1], shared_bytes: mul(word(w, 0)?, 4)? })
+                    Ok(Extents { grid: [ceil_div(word(w, 0)?, mul(32, 8)?)?, ceil_div(word(w, 3)?, 1)?, 1], block: [mul(32, 8)?, 1, 1], cluster: 1, shared_bytes: mul(word(w, 0)?, 4)? })
                 } },
             LaunchRule { min_arch: 90, tile: &[("rows_per_warp", 1), ("warps", 16)],
-                grid: ["ceil_div(n, 32 * warps)", "ceil_div(rows, rows_per_warp)", "1"], block: ["32 * warps", "1", "1"], shared: "n * 4",
+                grid: ["ceil_div(n, 32 * warps)", "ceil_div(rows, rows_per_warp)", "1"], block: ["32 * warps", "1", "1"], cluster: "1", shared: "n * 4",
                 extents: |w, sm_count| {
                     let (_, _) = (w, sm_count);
-                    Ok(Extents { grid: [ceil_div(word(w, 0)?, mul(32, 16)?)?, ceil_div(word(w, 3)?, 1)?, 1], block: [mul(32, 16)?, 1, 1], shared_bytes: mul(word(w, 0)?, 4)? })
+                    Ok(Extents { grid: [ceil_div(word(w, 0)?, mul(32, 16)?)?, ceil_div(word(w, 3)?, 1)?, 1], block: [mul(32, 16)?, 1, 1], cluster: 1, shared_bytes: mul(word(w, 0)?, 4)? })
                 } },
             LaunchRule { min_arch: 120, tile: &[("rows_per_warp", 1), ("warps", 8)],
-                grid: ["min(n, sm_count)", "1", "1"], block: ["32 * warps", "1", "1"], shared: "n * 4",
+                grid: ["min(n, sm_count) * cluster", "1", "1"], block: ["32 * warps", "1", "1"], cluster: "rows <= 8 ? 8 : 4", shared: "n * 4",
                 extents: |w, sm_count| {
                     let (_, _) = (w, sm_count);
-                    Ok(Extents { grid: [Ord::min(word(w, 0)?, i64::from(sm_count)), 1, 1], block: [mul(32, 8)?, 1, 1], shared_bytes: mul(word(w, 0)?, 4)? })
+                    Ok(Extents { grid: [mul(Ord::min(word(w, 0)?, i64::from(sm_count)), if word(w, 3)? <= 8 { 8 } else { 4 })?, 1, 1], block: [mul(32, 8)?, 1, 1], cluster: if word(w, 3)? <= 8 { 8 } else { 4 }, shared_bytes: mul(word(w, 0)?, 4)? })
                 } },
         ],
     },

@@ -1,18 +1,25 @@
-// f32 matrix times a batch of f32 vectors. Grid: x over (group of 4 * warp_tokens tokens, group of 4 * warp_rows rows),
-// rows fastest so that the blocks of a token group run together; a warp owns one of the 4 x 4 parts of its block's
-// products, a lane four consecutive columns of each 128 in all of them. Up to `few` tokens, where the matrix alone
-// counts: x over pairs of rows, a warp owns one row and all the tokens.
-//@ tile = { warp_rows = 8, warp_tokens = 8, few = 8 }
-//@ block = ["512 - 448 * (1 - min(1, ceil_div(n_tokens, few) - 1))"]
-//@ grid = ["max(ceil_div(n_tokens, 4 * warp_tokens) * ceil_div(m, 4 * warp_rows), (1 - min(1, ceil_div(n_tokens, few) - 1)) * ceil_div(m, 2))"]
+// f32 matrix times a batch of f32 vectors. Grid: x over (tile of `side` tokens, tile of `side` rows, block of the
+// cluster), the last fastest; where whole steps of columns allow it on the tensor cores, else a warp owns 8 x 8
+// products at a time, a lane four consecutive columns of each 128 in all of them. Up to `few` tokens: x over pairs of
+// rows, a warp owns one row and all the tokens. Up to `few` rows: the same with rows and tokens exchanged.
+//@ tile = { rows = 64, tokens = 32, groups = 4, few = 8, mma = 1 }
+//@ block = ["min(m, n_tokens) <= few ? 64 : 256"]
+//@ grid = ["min(m, n_tokens) <= few ? ceil_div(n_tokens <= few ? m : n_tokens, 2) : ceil_div(m, rows) * ceil_div(n_tokens, tokens) * cluster"]
 //@ overlap = true
+//@ [arch.75]
+//@ tile = { rows = 32, tokens = 32, mma = 0 }
+//@ [arch.80]
+//@ tile = { rows = 64, tokens = 32, mma = 1 }
+//@ [arch.90]
+//@ cluster = "min(m, n_tokens) <= few ? 1 : ceil_div(m, rows) * ceil_div(n_tokens, tokens) <= 8 ? 8 : ceil_div(m, rows) * ceil_div(n_tokens, tokens) <= 16 ? 6 : ceil_div(m, rows) * ceil_div(n_tokens, tokens) <= 36 ? 3 : ceil_div(m, rows) * ceil_div(n_tokens, tokens) <= 64 ? 2 : 1"
 #include "zinc/router_f32_batch.h"
 
 #include "zinc/norm_matvec.cuh"
+#include "zinc/split_tile.cuh"
 
 namespace {
 
-constexpr unsigned block_side = 4;  // parts of a block's products, in rows and in tokens
+using zinc::FloatRows;
 
 // The sum of value[i] over the lanes of the warp, in lane i.
 template <unsigned count>
@@ -33,38 +40,37 @@ ZINC_DEVICE float lane_of_sums(const float (&value)[count]) {
   }
 }
 
-// The products of `rows` rows from first_row on with `tokens` tokens from first_token on. If not `whole`, tokens past
-// the end repeat the last one and are not stored.
-template <unsigned rows, unsigned tokens, bool whole>
-ZINC_DEVICE void multiply_part(const float* __restrict__ x, const float* __restrict__ weights, float* __restrict__ y,
-                               uint64_t first_row, uint64_t first_token, const router_f32_batch_push& p) {
-  const float* const row = weights + first_row * p.k;
-  const float* const vector = x + first_token * p.stride_x;
-  const uint64_t tokens_left = p.n_tokens - first_token;
+// Calls store(r, t, product) for the products of `rows` rows of A from first_a on with `tokens` rows of B from first_b
+// on, by one warp. If not `whole`, rows of B past the end repeat the last one and are not stored.
+template <unsigned rows, unsigned tokens, bool whole, class Store>
+ZINC_DEVICE void multiply_part(const FloatRows& a, const FloatRows& b, uint64_t first_a, uint64_t first_b,
+                               uint32_t columns, Store store) {
+  const float* const row = a.data + first_a * a.pitch;
+  const float* const vector = b.data + first_b * b.pitch;
+  const uint64_t tokens_left = b.count - first_b;
   float sum[tokens * rows] = {};
 #pragma unroll(rows == 1 && tokens == 1 ? 8 : 1)
-  for (uint32_t i = zinc::lane_id(); i < p.k / 4; i += zinc::warp_size) {
+  for (uint32_t i = zinc::lane_id(); i < columns / 4; i += zinc::warp_size) {
     // The addresses are stepped on from one another: kept apart, they would take the registers of the sums.
     float4 v[tokens];
     const float* at = vector + uint64_t{i} * 4;
 #pragma unroll
     for (unsigned j = 0; j < tokens; ++j) {
       v[j] = *reinterpret_cast<const float4*>(at);
-      if (whole || j + 1 < tokens_left) at += p.stride_x;
+      if (whole || j + 1 < tokens_left) at += b.pitch;
     }
     at = row + uint64_t{i} * 4;
 #pragma unroll
     for (unsigned r = 0; r < rows; ++r) {
       const float4 w = *reinterpret_cast<const float4*>(at);
-      at += p.k;
+      at += a.pitch;
 #pragma unroll
       for (unsigned j = 0; j < tokens; ++j) sum[j * rows + r] = zinc::dot4(w, v[j], sum[j * rows + r]);
     }
   }
-  const auto store = [=](unsigned part, float total) {
-    const uint64_t token = first_token + part / rows;
-    const uint64_t at = first_row + part % rows;
-    if (whole || token < p.n_tokens) y[token * p.stride_y + at] = total;
+  const auto store_one = [=](unsigned part, float total) {
+    const uint64_t t = first_b + part / rows;
+    if (whole || t < b.count) store(first_a + part % rows, t, total);
   };
   if constexpr (tokens * rows % zinc::warp_size == 0) {
 #pragma unroll
@@ -72,42 +78,72 @@ ZINC_DEVICE void multiply_part(const float* __restrict__ x, const float* __restr
       float part[zinc::warp_size];
 #pragma unroll
       for (unsigned i = 0; i < zinc::warp_size; ++i) part[i] = sum[base + i];
-      store(base + zinc::lane_id(), lane_of_sums(part));
+      store_one(base + zinc::lane_id(), lane_of_sums(part));
     }
   } else {
 #pragma unroll
     for (unsigned i = 0; i < tokens * rows; ++i) {
       const float total = zinc::warp_sum(sum[i]);
-      if (zinc::lane_id() == 0) store(i, total);
+      if (zinc::lane_id() == 0) store_one(i, total);
+    }
+  }
+}
+
+// All products of the rows of A, one a warp of the grid, with the few rows of B.
+template <unsigned few, class Store>
+ZINC_DEVICE void multiply_few(const FloatRows& a, const FloatRows& b, uint32_t columns, Store store) {
+  const uint64_t row = uint64_t{blockIdx.x} * zinc::block_warps() + zinc::warp_id();
+  if (row >= a.count) return;
+  if (b.count == 1) {
+    multiply_part<1, 1, true>(a, b, row, 0, columns, store);
+  } else {
+    multiply_part<1, few, false>(a, b, row, 0, columns, store);
+  }
+}
+
+// A tile of products, by a cluster: on the tensor cores if `mma`, where they can.
+template <bool mma, unsigned rows, unsigned tokens, unsigned groups, class Store>
+ZINC_DEVICE void multiply_tile(const FloatRows& a, const FloatRows& b, uint64_t first_a, uint64_t first_b,
+                               uint32_t columns, Store store) {
+  if constexpr (mma) {
+    using Tile = zinc::SplitTile<rows, tokens, groups>;
+    ZINC_SHARED(typename Tile::Shared, shared);
+    if (columns % Tile::step == 0 && Tile::multiply(a, b, first_a, first_b, columns, shared, store)) return;
+  }
+  constexpr unsigned part = 8;
+  constexpr unsigned row_parts = rows / part;
+  constexpr unsigned parts = row_parts * (tokens / part);
+  const unsigned warps = zinc::cluster_blocks() * zinc::block_warps();
+  for (unsigned i = zinc::cluster_rank() * zinc::block_warps() + zinc::warp_id(); i < parts; i += warps) {
+    const uint64_t row = first_a + i % row_parts * part;
+    const uint64_t token = first_b + i / row_parts * part;
+    if (token >= b.count) continue;
+    if (row + part <= a.count && token + part <= b.count) {
+      multiply_part<part, part, true>(a, b, row, token, columns, store);
+    } else {
+      const uint64_t end = min(row + part, uint64_t{a.count});
+      for (uint64_t r = row; r < end; ++r) multiply_part<1, part, false>(a, b, r, token, columns, store);
     }
   }
 }
 
 }  // namespace
 
-ZINC_KERNEL void __launch_bounds__(512, 1)
+ZINC_KERNEL void __launch_bounds__(256, 1)
     router_f32_batch(const float* __restrict__ x, const float* __restrict__ weights, float* __restrict__ y,
                      router_f32_batch_push p) {
   zinc::wait_for_previous();
   using namespace router_f32_batch_tile;
-  if (p.n_tokens <= few) {
-    const uint64_t row = uint64_t{blockIdx.x} * zinc::block_warps() + zinc::warp_id();
-    if (row >= p.m) return;
-    if (p.n_tokens == 1) {
-      multiply_part<1, 1, true>(x, weights, y, row, 0, p);
-    } else {
-      multiply_part<1, few, false>(x, weights, y, row, 0, p);
-    }
-    return;
-  }
-  const uint32_t row_groups = (p.m - 1) / (block_side * warp_rows) + 1;
-  const uint64_t row = (uint64_t{blockIdx.x % row_groups} * block_side + zinc::warp_id() % block_side) * warp_rows;
-  const uint64_t token = (uint64_t{blockIdx.x / row_groups} * block_side + zinc::warp_id() / block_side) * warp_tokens;
-  if (token >= p.n_tokens) return;
-  if (row + warp_rows <= p.m && token + warp_tokens <= p.n_tokens) {
-    multiply_part<warp_rows, warp_tokens, true>(x, weights, y, row, token, p);
-  } else {
-    const uint64_t end = min(row + warp_rows, uint64_t{p.m});
-    for (uint64_t r = row; r < end; ++r) multiply_part<1, warp_tokens, false>(x, weights, y, r, token, p);
-  }
+  const FloatRows matrix = {weights, p.k, p.m};
+  const FloatRows vectors = {x, p.stride_x, p.n_tokens};
+  const auto store = [=](uint64_t r, uint64_t t, float sum) { y[t * p.stride_y + r] = sum; };
+  const auto store_swapped = [=](uint64_t t, uint64_t r, float sum) { store(r, t, sum); };
+  if (p.n_tokens <= few) return multiply_few<few>(matrix, vectors, p.k, store);
+  if (p.m <= few) return multiply_few<few>(vectors, matrix, p.k, store_swapped);
+
+  const uint32_t tile = blockIdx.x / zinc::cluster_blocks();
+  const uint32_t row_tiles = (p.m - 1) / rows + 1;
+  const uint64_t row = uint64_t{tile % row_tiles} * rows;
+  const uint64_t token = uint64_t{tile / row_tiles} * tokens;
+  multiply_tile<mma != 0, rows, tokens, groups>(matrix, vectors, row, token, p.k, store);
 }

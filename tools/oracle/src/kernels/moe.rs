@@ -707,6 +707,14 @@ fn router_f32_batch_cases(cases: &mut Cases) {
         (8, 16, 9, [0, 0]),
         (32, 132, 32, [0, 0]),
         (41, 260, 39, [4, 3]),
+        (9, 64, 9, [0, 0]),
+        (64, 64, 32, [0, 0]),
+        (65, 192, 33, [4, 3]),
+        (63, 128, 31, [0, 1]),
+        (128, 320, 64, [0, 0]),
+        (8, 192, 65, [0, 0]),
+        (5, 64, 66, [8, 1]),
+        (1, 64, 67, [0, 0]),
     ] {
         let shape = Router {
             m,
@@ -748,6 +756,46 @@ fn router_f32_batch_cases(cases: &mut Cases) {
                 ..plain
             },
         );
+    }
+    // Where products may be formed in several parts.
+    let tile = Router {
+        m: 33,
+        k: 128,
+        tokens: 17,
+        gaps: [4, 1],
+        ..plain
+    };
+    for (label, x, weights) in [
+        ("zero", Fill::Equal(0.0), tile.weights),
+        ("cancelling", Fill::Alternating(1.0), Fill::Equal(0.3)),
+        ("positive", Fill::Equal(1.3), Fill::Equal(0.7)),
+        ("large", Fill::Normal(60.0), Fill::Normal(40.0)),
+        ("beyond binary16", Fill::Normal(1.0), Fill::One(9, 7e4)),
+        ("huge", Fill::Normal(1e30), tile.weights),
+        ("tiny", Fill::Normal(1e-30), tile.weights),
+        ("tiny with huge", Fill::Normal(1e-30), Fill::Normal(1e30)),
+        ("below binary16", Fill::Normal(1e-7), Fill::Normal(50.0)),
+        ("products overflow", Fill::Normal(1e25), Fill::Normal(1e25)),
+        (
+            "NaN in the last token",
+            Fill::One(5, f32::NAN),
+            tile.weights,
+        ),
+        ("NaN everywhere", Fill::Sprinkled(f32::NAN), tile.weights),
+        (
+            "infinity in every token",
+            Fill::One(5, f32::INFINITY),
+            tile.weights,
+        ),
+        ("NaN in the last row", tile.x, Fill::One(70, f32::NAN)),
+        (
+            "infinity in the last row",
+            tile.x,
+            Fill::One(70, f32::NEG_INFINITY),
+        ),
+    ] {
+        let shape = Router { x, weights, ..tile };
+        add(&format!("tile, {label}"), shape);
     }
     for (m, tokens) in [(256, 128), (1, 512)] {
         cases.heavy(format!("Qwen3.6, {m} rows, {tokens} tokens"), |d| {

@@ -6,6 +6,7 @@
 //@ block = ["32 * warps"]
 //@ grid = ["ceil_div(n_queries, 8 * warps) * n_heads"]
 //@ shared = "max(max(keys * (2 * min(2, ceil_div(head_dim, 128)) * 512 + 16 + 32 * warps), keys / 2 * (2 * ceil_div(head_dim, 128) * 512 + 16 + 32 * warps)), 128 * min(head_dim, max_mma_dim) + 2048 + warps * (64 * min(head_dim, max_mma_dim) + 1536))"
+//@ overlap = true
 //@ [arch.75]
 //@ tile = { warps = 4, keys = 16, max_mma_dim = 0 }
 //@ [arch.80]
@@ -21,6 +22,7 @@
 ZINC_KERNEL void __launch_bounds__(32 * flash_attn_batched_tile::warps)
     flash_attn_batched(const float* q, const float* k_cache, const float* v_cache, const uint32_t* page_table,
                        float* out, const float* sinks, flash_attn_batched_push p) {
+  zinc::wait_for_previous();
   using namespace flash_attn_batched_tile;
   const auto attend = [&](auto attention) {
     zinc::attend_batch<decltype(attention), warps>(q, k_cache, v_cache, page_table, out, sinks, p);

@@ -3,6 +3,7 @@
 //@ tile = { max_warps = 8, batch = 8 }
 //@ block = ["32 * min(max_warps, ceil_div(head_dim, 32))"]
 //@ grid = ["n_heads"]
+//@ overlap = true
 #include "zinc/flash_attn_split_merge.h"
 
 #include "zinc/attention.cuh"
@@ -10,6 +11,7 @@
 ZINC_KERNEL void __launch_bounds__(32 * flash_attn_split_merge_tile::max_warps)
     flash_attn_split_merge(const float* __restrict__ partial, float* __restrict__ out, const float* __restrict__ sinks,
                            flash_attn_split_merge_push p) {
+  zinc::wait_for_previous();
   using flash_attn_split_merge_tile::batch;
   const uint32_t head = blockIdx.x;
   const uint64_t first_slice = uint64_t{head} * p.n_i_chunks;

@@ -4,6 +4,7 @@
 //@ block = ["32 * warps"]
 //@ grid = ["ceil_div(n_queries, 8 * warps) * n_heads"]
 //@ shared = "max(keys * (2 * 1024 + 16 + 32 * warps), mma * (128 * 256 + 2048 + warps * (64 * 256 + 1536)))"
+//@ overlap = true
 //@ [arch.75]
 //@ tile = { warps = 4, keys = 16, mma = 0 }
 //@ [arch.80]
@@ -19,6 +20,7 @@
 ZINC_KERNEL void __launch_bounds__(32 * flash_attn_batched_gqa_tile::warps)
     flash_attn_batched_gqa(const float* q, const float* k_cache, const float* v_cache, const uint32_t* page_table,
                            float* out, const float* sinks, flash_attn_batched_gqa_push p) {
+  zinc::wait_for_previous();
   using namespace flash_attn_batched_gqa_tile;
   if constexpr (mma != 0) {
     zinc::attend_batch<zinc::BatchMma<warps, 256>, warps>(q, k_cache, v_cache, page_table, out, sinks, p);

@@ -1,6 +1,6 @@
 // y = GELU(gate) * up, with the clamped tanh form of GELU. Grid: x over tiles of threads * per_thread elements; a
 // thread owns per_thread elements of its block's tile, `threads` apart. y may be gate or up, hence no __restrict__.
-//@ tile = { threads = 256, per_thread = 4 }
+//@ tile = { threads = 128, per_thread = 4 }
 //@ block = ["threads"]
 //@ grid = ["ceil_div(n, threads * per_thread)"]
 //@ overlap = true

@@ -3,6 +3,7 @@
 //@ tile = { threads = 256, held = 4 }
 //@ block = ["threads"]
 //@ grid = ["m + 1"]
+//@ overlap = true
 #include "zinc/rms_norm_dmmv_f32.h"
 
 #include "zinc/norm_matvec.cuh"
@@ -10,6 +11,7 @@
 ZINC_KERNEL void __launch_bounds__(rms_norm_dmmv_f32_tile::threads)
     rms_norm_dmmv_f32(const float* hidden, const float* norm_weight, const float* router_weight, float* norm_out,
                       float* router_logits, rms_norm_dmmv_f32_push p) {
+  zinc::wait_for_previous();
   const float eps = __uint_as_float(p.eps_bits);
   const uint32_t row = blockIdx.x;
   if (row == p.m) {

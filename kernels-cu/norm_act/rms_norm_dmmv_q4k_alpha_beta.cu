@@ -4,6 +4,7 @@
 //@ tile = { threads = 256, held = 4 }
 //@ block = ["threads"]
 //@ grid = ["m + 1"]
+//@ overlap = true
 #include "zinc/rms_norm_dmmv_q4k_alpha_beta.h"
 
 #include "zinc/norm_matvec.cuh"
@@ -12,6 +13,7 @@ ZINC_KERNEL void __launch_bounds__(rms_norm_dmmv_q4k_alpha_beta_tile::threads)
     rms_norm_dmmv_q4k_alpha_beta(const float* hidden, const float* norm_weight, const float* alpha_w,
                                  const float* beta_w, float* norm_out, float* alpha_out, float* beta_out,
                                  rms_norm_dmmv_q4k_alpha_beta_push p) {
+  zinc::wait_for_previous();
   const float eps = __uint_as_float(p.eps_bits);
   const uint32_t row = blockIdx.x;
   if (row == p.m) {

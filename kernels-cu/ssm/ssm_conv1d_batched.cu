@@ -4,12 +4,14 @@
 //@ tile = { warps = 16, unroll = 8, max_taps = 8 }
 //@ block = ["32 * warps"]
 //@ grid = ["ceil_div(conv_channels, 32)"]
+//@ overlap = true
 #include "zinc/ssm_conv1d_batched.h"
 
 #include "zinc/conv1d.cuh"
 
 ZINC_KERNEL void __launch_bounds__(32 * ssm_conv1d_batched_tile::warps, 1)
     ssm_conv1d_batched(float* qkv, const void* __restrict__ kernel, float* state, ssm_conv1d_batched_push p) {
+  zinc::wait_for_previous();
   using namespace ssm_conv1d_batched_tile;
   const uint64_t channel = uint64_t{blockIdx.x} * zinc::warp_size + zinc::lane_id();
   const bool exists = channel < p.conv_channels;

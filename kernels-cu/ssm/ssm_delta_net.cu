@@ -5,6 +5,7 @@
 //@ block = ["32 * (row_warps + helper_warps)"]
 //@ grid = ["dt_rank", "ceil_div(head_v_dim, 32 / row_lanes * lane_rows * row_warps)"]
 //@ shared = "min(3, ceil_div(n_tok, chunk)) * min(n_tok, chunk) * (264 + 32 / row_lanes * lane_rows * row_warps) * 4"
+//@ overlap = true
 #include "zinc/ssm_delta_net.h"
 
 #include "zinc/delta_net.cuh"
@@ -12,6 +13,7 @@
 ZINC_KERNEL void __launch_bounds__(32 * (ssm_delta_net_tile::row_warps + ssm_delta_net_tile::helper_warps))
     ssm_delta_net(const float* conv_out, const void* dt_bias, const float* alpha, const float* beta, const void* ssm_a,
                   float* state, float* out, ssm_delta_net_push p) {
+  zinc::wait_for_previous();
   using namespace ssm_delta_net_tile;
   using Net = zinc::DeltaNet128<row_lanes, lane_rows, row_warps, helper_warps, chunk, true>;
   ZINC_DYNAMIC_SHARED(Net::Token, shared);

@@ -320,22 +320,38 @@ struct DeltaNet128 {
     const float strength = sigmoid(beta);
 
     async_wait<1>();
-    float sum[helper_tokens * sums] = {};
-#pragma unroll
-    for (unsigned i = 0; i < helper_tokens; ++i) {
-      if (uint64_t{n} * chunk + first + i >= p.n_tok) continue;
-      const Token& token = chunk_shared[first + i];
+    const uint64_t first_token = uint64_t{n} * chunk + first;
+    float qq = 0.0f;
+    float kk = 0.0f;
+    float kq = 0.0f;
+    if (first_token + 1 == p.n_tok) {
+      // One token alone, as in decoding, which waits for nothing but this.
+      const Token& token = chunk_shared[first];
       const float4 q = token.q[lane_id()];
       const float4 k = token.k[lane_id()];
-      sum[i * sums + 0] = normalise ? product(q, q) : 0.0f;
-      sum[i * sums + 1] = normalise ? product(k, k) : 0.0f;
-      sum[i * sums + 2] = product(k, q);
+      if (normalise) {
+        qq = warp_sum(product(q, q));
+        kk = warp_sum(product(k, k));
+      }
+      kq = warp_sum(product(k, q));
+    } else if (first_token < p.n_tok) {
+      float sum[helper_tokens * sums] = {};
+#pragma unroll
+      for (unsigned i = 0; i < helper_tokens; ++i) {
+        if (first_token + i >= p.n_tok) continue;
+        const Token& token = chunk_shared[first + i];
+        const float4 q = token.q[lane_id()];
+        const float4 k = token.k[lane_id()];
+        sum[i * sums + 0] = normalise ? product(q, q) : 0.0f;
+        sum[i * sums + 1] = normalise ? product(k, k) : 0.0f;
+        sum[i * sums + 2] = product(k, q);
+      }
+      const float total = warp_sums(sum);
+      const unsigned base = mine * token_lanes;
+      qq = __shfl_sync(full_warp, total, base);
+      kk = __shfl_sync(full_warp, total, base + sum_lanes);
+      kq = __shfl_sync(full_warp, total, base + 2 * sum_lanes);
     }
-    const float total = warp_sums(sum);
-    const unsigned base = mine * token_lanes;
-    const float qq = __shfl_sync(full_warp, total, base);
-    const float kk = __shfl_sync(full_warp, total, base + sum_lanes);
-    const float kq = __shfl_sync(full_warp, total, base + 2 * sum_lanes);
     const float q_factor = normalise ? unit_length_factor(qq) * (1.0f / sqrtf(static_cast<float>(width))) : 1.0f;
     const float k_factor = normalise ? unit_length_factor(kk) : 1.0f;
     f.predict = f.gate * k_factor;

@@ -142,8 +142,8 @@ class DirectUnit {
  public:
   explicit ZINC_DEVICE DirectUnit(const uint8_t*) {}
 
-  // Asks for part j: 16 of the `rows` rows from the step at `at` on, the `first`-th and the next ones. Those that do
-  // not exist are replaced by the last one.
+  // Asks for part j: 16 of the rows from the step at `at` on, the `first`-th and the next ones. The matrix has `rows`
+  // rows there; those that do not exist are replaced by the last one.
   ZINC_DEVICE void load(unsigned j, const uint8_t* at, uint32_t row_size, unsigned first, unsigned rows, uint32_t) {
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
@@ -165,6 +165,7 @@ class StagedUnit {
 
   SharedAddress stage_;
   uint32_t addresses_[parts];
+  uint32_t left_;  // of a row, from the step on
 
  public:
   explicit ZINC_DEVICE StagedUnit(const uint8_t* stage) : stage_(stage) {}
@@ -174,8 +175,10 @@ class StagedUnit {
     __syncwarp();  // all lanes are done with what was there
     const uint8_t* const from = at + first * row_size;
     addresses_[j] = static_cast<uint32_t>(reinterpret_cast<uint64_t>(from));
-    Step::template copy<mma_rows>(stage_ + j * stage_bytes<Tiles>, from, row_size, rows > first ? rows - first : 0,
-                                  left);
+    left_ = left;
+    if (rows > first) {
+      Step::template copy<mma_rows>(stage_ + j * stage_bytes<Tiles>, from, row_size, rows - first, left);
+    }
   }
   ZINC_DEVICE void loaded() const { async_commit(); }
   ZINC_DEVICE void wait() const { async_wait<0>(); }
@@ -184,6 +187,15 @@ class StagedUnit {
     __syncwarp();
     const unsigned group = lane_id() / 4;
     const SharedAddress rows = stage_ + j * stage_bytes<Tiles>;
+    if (Step::ends(left_)) {
+      if (lane_id() % 4 == 0) {
+#pragma unroll
+        for (unsigned r = group; r < mma_rows; r += 8) {
+          Step::end_row(rows + r * Tiles::pitch, addresses_[j] + r * row_size, left_);
+        }
+      }
+      __syncwarp();
+    }
     const typename Tiles::Fragment row0(Step::row(rows + group * Tiles::pitch, addresses_[j] + group * row_size), lane);
     const typename Tiles::Fragment row1(
         Step::row(rows + (group + 8) * Tiles::pitch, addresses_[j] + (group + 8) * row_size), lane);
@@ -228,7 +240,7 @@ ZINC_DEVICE bool tile_terms(uint8_t* shared, const Terms& terms, const Units<Sha
     if constexpr (Terms::weighted) factor = key.weight;
     const uint32_t step_at = next.step * Tiles::step_bytes;
     const uint32_t tile_at = tile * tile_rows * bytes + step_at;
-    const uint32_t rows = min(m - tile * tile_rows, tile_rows);
+    const uint32_t rows = m - tile * tile_rows;
 #pragma unroll
     for (unsigned j = 0; j < parts; ++j) {
       weights.load(j, terms.matrix(key, j / Shape::sets) + tile_at, bytes, j % Shape::sets * mma_rows, rows,

@@ -13,6 +13,8 @@
 //   step_bytes, alignment      of a row's 256 columns; alignment of the matrix and of all row sizes
 //   pitch                      between rows in shared memory, where lanes take weights from a copy there, which needs
 //                              no alignment; 0 where they load them
+//   factor_bytes               with a pitch, of the factors at the head of a block, where rows may end inside a step;
+//                              0 where they do not
 //   position(column)           set * 64 + lane of the quad * 16 + byte of a column of a step; neighbouring eights of
 //                              columns stay together
 //   set_scale(set)             a power of two that the bytes of a set are to be multiplied with
@@ -348,16 +350,39 @@ class StagedStep {
   static constexpr unsigned chunks = (Tiles::step_bytes + (chunk - Tiles::alignment) + chunk - 1) / chunk;
   static constexpr unsigned more_chunks = chunks > row_lanes ? chunks - row_lanes : 0;
   static_assert(chunks * chunk <= Tiles::pitch || Tiles::pitch == 0);
+  // Whether a row may end inside a step.
+  static constexpr bool partial_steps = Tiles::factor_bytes > 0;
 
  public:
-  // Starts the copy of the step that begins at `from`, and of those of the next rows, of which `rows` exist. `left` is
-  // what is left of a row from there on: chunks at its end may reach into what follows it, which may be nothing.
+  // Starts the copy of the step that begins at `from`, and of those of the next rows, at most `most_rows` of them. The
+  // matrix has `below` rows from this one on; `left` is what is left of a row from there on. Chunks at the end of a row
+  // reach into the next one.
   template <unsigned most_rows>
-  static ZINC_DEVICE void copy(SharedAddress to, const uint8_t* from, uint64_t row_size, unsigned rows, uint64_t left) {
-    if (left <= Tiles::step_bytes) {
-      copy_rows<most_rows, true>(to, from, row_size, rows, static_cast<unsigned>(left));
-    } else {
-      copy_rows<most_rows, false>(to, from, row_size, rows, Tiles::step_bytes);
+  static ZINC_DEVICE void copy(SharedAddress to, const uint8_t* from, uint64_t row_size, uint32_t below,
+                               uint64_t left) {
+    const unsigned rows = min(below, most_rows);
+    const uint64_t readable = (below - rows) * row_size + left;  // from the step of the last row on
+    if (readable < chunks * chunk || (partial_steps && left < Tiles::step_bytes)) {
+      copy_last<most_rows>(to, from, row_size, rows, static_cast<unsigned>(left), readable);
+      return;
+    }
+    {
+      const unsigned c = lane_id() % row_lanes;
+      const unsigned odd = lane_id() / row_lanes;
+      const uint8_t* const first = from + odd * row_size + chunk * c;
+      const SharedAddress here = to + (odd * Tiles::pitch + chunk * c);
+#pragma unroll
+      for (unsigned i = 0; i < most_rows; i += 2) {
+        if (c < chunks && i + odd < rows) (here + i * Tiles::pitch).copy16(whole(first + i * row_size));
+      }
+    }
+    if constexpr (more_chunks > 0) {
+      static_assert(more_chunks * most_rows <= warp_size);
+      const unsigned c = row_lanes + lane_id() / most_rows;
+      const unsigned i = lane_id() % most_rows;
+      if (c < chunks && i < rows) {
+        (to + (i * Tiles::pitch + chunk * c)).copy16(whole(from + i * row_size + chunk * c));
+      }
     }
   }
 
@@ -366,59 +391,59 @@ class StagedStep {
     return StagedRow(copied, address % chunk);
   }
 
- private:
-  template <unsigned most_rows, bool last>
-  static ZINC_DEVICE void copy_rows(SharedAddress to, const uint8_t* from, uint64_t row_size, unsigned rows,
-                                    unsigned left) {
-    {
-      const unsigned c = lane_id() % row_lanes;
-      const unsigned odd = lane_id() / row_lanes;
-      const uint8_t* const first = from + odd * row_size + chunk * c;
-      const SharedAddress here = to + (odd * Tiles::pitch + chunk * c);
-#pragma unroll
-      for (unsigned i = 0; i < most_rows; i += 2) {
-        if (c < chunks && i + odd < rows) copy_chunk<last>(here + i * Tiles::pitch, first + i * row_size, c, left);
-      }
+  // Clears the factors behind the end of a row, of which `left` bytes were in the step that was copied from `address`
+  // (its lower bits) on: they are the next row's and may be infinite. Nothing else there matters, as it meets zeros.
+  static ZINC_DEVICE void end_row(SharedAddress copied, uint32_t address, uint32_t left) {
+    for (unsigned i = 0; i < Tiles::factor_bytes; ++i) {
+      (copied + (address % chunk + left + i)).store_byte(0);
     }
-    if constexpr (more_chunks > 0) {
-      static_assert(more_chunks * most_rows <= warp_size);
-      const unsigned c = row_lanes + lane_id() / most_rows;
-      const unsigned i = lane_id() % most_rows;
-      if (c < chunks && i < rows) {
-        copy_chunk<last>(to + (i * Tiles::pitch + chunk * c), from + i * row_size + chunk * c, c, left);
+  }
+
+  // Whether rows of which this much is left end inside the step.
+  static ZINC_DEVICE bool ends(uint32_t left) { return partial_steps && left < Tiles::step_bytes; }
+
+ private:
+  static ZINC_DEVICE const uint8_t* whole(const uint8_t* p) {
+    return p - static_cast<unsigned>(reinterpret_cast<uint64_t>(p) % chunk);
+  }
+
+  // The same at the end of rows, with zeros behind the chunks that have bytes of the row, and at the end of the matrix,
+  // behind which nothing may be read. A copy of 16 bytes that is told to take fewer is one of 16 to memory checkers.
+  template <unsigned most_rows>
+  static ZINC_DEVICE void copy_last(SharedAddress to, const uint8_t* from, uint64_t row_size, unsigned rows,
+                                    unsigned left, uint64_t readable) {
+    const uint8_t* const end = from + (rows - 1) * row_size + readable;
+#pragma unroll 1
+    for (unsigned at = lane_id(); at < rows * chunks; at += warp_size) {
+      const unsigned i = at / chunks;
+      const unsigned c = at % chunks;
+      const uint8_t* const row = from + i * row_size;
+      const uint8_t* const here = whole(row) + chunk * c;
+      const SharedAddress there = to + (i * Tiles::pitch + chunk * c);
+      if (here >= row + left) {
+        there.clear16();
+      } else if (here + chunk <= end) {
+        there.copy16(here);
+      } else {
+        copy_part(there, here, static_cast<unsigned>(end - here));
       }
     }
   }
 
-  // The first `bytes` of a chunk, and zeros. A copy of 16 bytes that is told to take fewer is one of 16 to memory
-  // checkers.
+  // The first `bytes` of a chunk, and zeros.
   static ZINC_DEVICE void copy_part(SharedAddress to, const uint8_t* from, unsigned bytes) {
-    // Rare, and not worth registers.
 #pragma unroll 1
     for (unsigned at = 0; at < chunk; at += 4) {
-      uint32_t word = 0;
-#pragma unroll
-      for (unsigned i = 0; i < 4; ++i) {
-        if (at + i < bytes) word |= uint32_t{__ldg(from + at + i)} << (8 * i);
-      }
-      (to + at).store(word);
-    }
-  }
-
-  // The chunk of a row around `from`, the c-th of the step; what is not of the row becomes zero.
-  template <bool last>
-  static ZINC_DEVICE void copy_chunk(SharedAddress to, const uint8_t* from, unsigned c, unsigned left) {
-    const unsigned past = static_cast<unsigned>(reinterpret_cast<uint64_t>(from) % chunk);
-    if constexpr (last) {
-      const unsigned end = left + past;
-      const unsigned bytes = end > chunk * c ? min(end - chunk * c, chunk) : 0;
-      if (bytes == chunk) {
-        to.copy16(from - past);
+      if (at + 4 <= bytes) {
+        (to + at).copy4(from + at);
       } else {
-        copy_part(to, from - past, bytes);
+        uint32_t word = 0;
+#pragma unroll
+        for (unsigned i = 0; i < 3; ++i) {
+          if (at + i < bytes) word |= uint32_t{__ldg(from + at + i)} << (8 * i);
+        }
+        (to + at).store(word);
       }
-    } else {
-      to.copy16(from - past);
     }
   }
 };
@@ -443,15 +468,13 @@ class StagedFeed {
   ZINC_DEVICE void load_next(unsigned stage) {
     __syncwarp();  // all lanes are done with what was there
     if (tile_ < work_.tiles) {
-      const uint64_t first = uint64_t{tile_} * Work::tile_rows;
-      const unsigned rows =
-          work_.m - first < Work::tile_rows ? static_cast<unsigned>(work_.m - first) : Work::tile_rows;
+      const uint32_t first = tile_ * Work::tile_rows;
       const uint64_t at = uint64_t{step_} * Tiles::step_bytes;
 #pragma unroll
       for (unsigned i = 0; i < matrices; ++i) {
         Step::template copy<Work::tile_rows>(
             stages_ + (stage * stage_bytes<Tiles> + i * Work::tile_rows * Tiles::pitch),
-            matrix_[i] + first * work_.row_size + at, work_.row_size, rows, work_.row_size - at);
+            matrix_[i] + first * work_.row_size + at, work_.row_size, work_.m - first, work_.row_size - at);
       }
       work_.advance(tile_, step_);
     }
@@ -469,6 +492,14 @@ class StagedFeed {
     const SharedAddress rows = stages_ + stage * stage_bytes<Tiles>;
     const uint32_t at0 = address(0, tile, group, step);
     const uint32_t at1 = address(matrices - 1, tile, matrices == 1 ? group + 8 : group, step);
+    const uint32_t left = static_cast<uint32_t>(work_.row_size) - step * Tiles::step_bytes;
+    if (Step::ends(left)) {
+      if (lane_id() % 4 == 0) {
+        Step::end_row(rows + group * Tiles::pitch, at0, left);
+        Step::end_row(rows + (group + 8) * Tiles::pitch, at1, left);
+      }
+      __syncwarp();
+    }
     const typename Tiles::Fragment row0(Step::row(rows + group * Tiles::pitch, at0), lane);
     const typename Tiles::Fragment row1(Step::row(rows + (group + 8) * Tiles::pitch, at1), lane);
     use(row0, row1);

@@ -89,6 +89,25 @@ class SharedAddress {
 #endif
   }
 
+  ZINC_DEVICE void store_byte(uint8_t v) const {
+#ifdef ZINC_EMULATOR
+    *at_ = v;
+#else
+    asm volatile("st.shared.u8 [%0], %1;" : : "r"(at_), "h"(static_cast<uint16_t>(v)) : "memory");
+#endif
+  }
+
+  // Sets 16 bytes to zero.
+  ZINC_DEVICE void clear16() const {
+#ifdef ZINC_EMULATOR
+    memset(at_, 0, 16);
+#else
+    asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" : : "r"(at_), "r"(0) : "memory");
+#endif
+  }
+
+  // Starts a copy of 4 bytes of global memory to here, both 4-byte aligned.
+  ZINC_DEVICE void copy4(const uint8_t* from) const { async_copy<4>(at_, from); }
   // Starts a copy of 16 bytes of global memory to here, both 16-byte aligned.
   ZINC_DEVICE void copy16(const uint8_t* from) const { async_copy<16>(at_, from); }
 };

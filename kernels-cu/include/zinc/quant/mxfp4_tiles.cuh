@@ -19,6 +19,7 @@ struct Mxfp4Tiles {
   static constexpr unsigned step_bytes = step_columns / Mxfp4::block_columns * Mxfp4::block_bytes;
   static constexpr unsigned alignment = 1;
   static constexpr unsigned pitch = 176;
+  static constexpr unsigned factor_bytes = 1;
   static constexpr bool has_outer = false;
 
   // Bytes 0 .. 7 of a lane are those of low nibbles, 8 .. 15 of high ones.

@@ -19,6 +19,7 @@ struct Q5_1Tiles {
   static constexpr unsigned step_bytes = step_columns / Q5_1::block_columns * Q5_1::block_bytes;
   static constexpr unsigned alignment = 4;
   static constexpr unsigned pitch = 208;
+  static constexpr unsigned factor_bytes = 4;
   static constexpr bool has_outer = false;
 
   static ZINC_DEVICE unsigned position(unsigned column) { return column; }

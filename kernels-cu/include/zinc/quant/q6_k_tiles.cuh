@@ -19,6 +19,7 @@ struct Q6KTiles {
   static constexpr unsigned step_bytes = Q6K::block_bytes;
   static constexpr unsigned alignment = 2;
   static constexpr unsigned pitch = 240;
+  static constexpr unsigned factor_bytes = 0;
   static constexpr bool has_outer = true;
 
   static ZINC_DEVICE unsigned position(unsigned column) {

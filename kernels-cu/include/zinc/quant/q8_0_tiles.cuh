@@ -18,6 +18,7 @@ struct Q8_0Tiles {
   static constexpr unsigned step_bytes = step_columns / Q8_0::block_columns * Q8_0::block_bytes;
   static constexpr unsigned alignment = 2;
   static constexpr unsigned pitch = 288;
+  static constexpr unsigned factor_bytes = 2;
   static constexpr bool has_outer = false;
 
   static ZINC_DEVICE unsigned position(unsigned column) {

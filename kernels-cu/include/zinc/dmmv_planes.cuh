@@ -122,6 +122,18 @@ struct Planes {
       words[2][i] = __byte_perm(high01, high23, 0x5410u);
       words[3][i] = __byte_perm(high01, high23, 0x7632u);
     }
+    if constexpr (Tiles::interleaved) {
+      // Of eight columns of both, the first half goes to the lane of the first ones.
+      constexpr unsigned partner = 16 / lane_columns;
+      const bool second = c % (2 * 16) >= 16;
+#pragma unroll
+      for (unsigned p = 0; p < planes; ++p) {
+        const uint32_t own = words[p][second];
+        const uint32_t other = __shfl_xor_sync(full_warp, words[p][!second], partner);
+        words[p][0] = __byte_perm(second ? other : own, second ? own : other, 0x5140u);
+        words[p][1] = __byte_perm(second ? other : own, second ? own : other, 0x7362u);
+      }
+    }
     uint8_t* const to = memory + step * Layout::plane_bytes + lane % 2 * 16 + at % 16;
 #pragma unroll
     for (unsigned p = 0; p < planes; ++p) {

@@ -17,10 +17,13 @@
 //                              0 where they do not
 //   position(column)           set * 64 + lane of the quad * 16 + byte of a column of a step; neighbouring eights of
 //                              columns stay together
+//   interleaved                whether these eights and those 16 columns further on, which they share 16 bytes with,
+//                              alternate byte by byte instead
 //   set_scale(set)             a power of two that the bytes of a set are to be multiplied with
 //   Lane                       (lane of the quad): what decoding needs to know of it
 //   Fragment                   what a lane holds of a row's step: load(first byte of the step, lane of the quad), or
-//                              with a pitch Fragment(StagedRow, Lane); word(set, i, Lane) is four weights as bytes
+//                              with a pitch Fragment(StagedRow, Lane); word(set, i, Lane) is four weights as bytes,
+//                              or of `parts` = 2, word(set, i, Lane, part) what four weights are the difference of
 //   has_outer                  whether Factors has factors of all scales and of all minimums
 //   Factors                    (fragment, Lane): scale[scale of a set, all sets], outer, and with minimums minimum[2]
 //                              of the groups 2 lane and 2 lane + 1, outer_minimum
@@ -118,11 +121,14 @@ struct TileLane {
   uint32_t plane_vector;  // between vectors, 0 for zeros
   uint32_t vector_stride;
   typename Tiles::Lane lane;
-  int32_t start[4];  // of the integer sums, see magic
+  int32_t start[4];  // of the integer sums
 
-  // 1.5 * 2^23: an integer below 2^22 in magnitude added to its bits is the float of the sum.
-  static constexpr int32_t magic_bits = 0x4B400000;
-  static constexpr float magic = 12582912.0f;
+  // The integer sums of a row are those of two planes, the second one's worth 2^8 times more. They start from the bits
+  // of 1.5 * 2^23 and 1.5 * 2^31: an integer n below 2^22 in magnitude added to these is the float of the sum with n
+  // and 2^8 n.
+  static constexpr int32_t low_start = 0x4B400000;
+  static constexpr int32_t high_start = 0x4F400000;
+  static constexpr float started = 12582912.0f + 3221225472.0f;  // exact
 
   // `first` are the planes of vector 0; those of the next ones follow.
   ZINC_DEVICE TileLane(const uint8_t* zeros, const Planes<Tiles>& first)
@@ -140,7 +146,7 @@ struct TileLane {
     }
     plane_vector = mine() ? vector_stride : 0;
 #pragma unroll
-    for (unsigned i = 0; i < 4; ++i) start[i] = static_cast<int32_t>(held(magic_bits));
+    for (unsigned i = 0; i < 4; ++i) start[i] = static_cast<int32_t>(held(i % 2 == 0 ? low_start : high_start));
   }
 
   // Adds this lane's share of the products of its two rows with a step of all vectors.
@@ -153,11 +159,14 @@ struct TileLane {
     // Two sets at a time, for all vectors: more weights would not stay in registers.
 #pragma unroll
     for (unsigned first = 0; first < step_sets; first += 2) {
-      uint32_t a[2][2][4];
+      uint32_t a[Tiles::parts][2][2][4];
 #pragma unroll
-      for (unsigned i = 0; i < 8; ++i) {
-        a[i / 4][i % 4 / 2][i % 2 * 2] = row0.word(first + i / 4, i % 4, lane);
-        a[i / 4][i % 4 / 2][i % 2 * 2 + 1] = row1.word(first + i / 4, i % 4, lane);
+      for (unsigned p = 0; p < Tiles::parts; ++p) {
+#pragma unroll
+        for (unsigned i = 0; i < 8; ++i) {
+          a[p][i / 4][i % 4 / 2][i % 2 * 2] = word(row0, first + i / 4, i % 4, p);
+          a[p][i / 4][i % 4 / 2][i % 2 * 2 + 1] = word(row1, first + i / 4, i % 4, p);
+        }
       }
 #pragma unroll
       for (unsigned v = 0; v < Shape::vectors; ++v) {
@@ -167,15 +176,23 @@ struct TileLane {
         for (unsigned i = 0; i < 2; ++i) {
           const uint4 b4 = (step_planes + (v * plane_vector + set_at[first + i])).load4();
           const uint32_t b[2][2] = {{b4.x, b4.y}, {b4.z, b4.w}};
-          int32_t c[4];
-          mma_int8<32, typename Tiles::Row>(c, a[i][0], b[0], start);
+          int32_t c[Tiles::parts][4];
           if constexpr (Layout::set_scales == 1) {
-            mma_int8<32, typename Tiles::Row>(c, a[i][1], b[1]);
+#pragma unroll
+            for (unsigned p = 0; p < Tiles::parts; ++p) {
+              mma_int8<32, typename Tiles::Row>(c[p], a[p][i][0], b[0], start);
+              mma_int8<32, typename Tiles::Row>(c[p], a[p][i][1], b[1]);
+            }
             add_sums(dot, v, c, scale[i], factors, first + i);
           } else {
-            add_sums(dot, v, c, scale[2 * i], factors, 2 * (first + i));
-            mma_int8<32, typename Tiles::Row>(c, a[i][1], b[1], start);
-            add_sums(dot, v, c, scale[2 * i + 1], factors, 2 * (first + i) + 1);
+#pragma unroll
+            for (unsigned j = 0; j < 2; ++j) {
+#pragma unroll
+              for (unsigned p = 0; p < Tiles::parts; ++p) {
+                mma_int8<32, typename Tiles::Row>(c[p], a[p][i][j], b[j], start);
+              }
+              add_sums(dot, v, c, scale[2 * i + j], factors, 2 * (first + i) + j);
+            }
           }
         }
       }
@@ -227,13 +244,28 @@ struct TileLane {
     scale[3] = __uint_as_float(v.w);
   }
 
-  static ZINC_DEVICE void add_sums(float (&dot)[2][Shape::vectors], unsigned v, const int32_t (&c)[4], float x_scale,
-                                   const typename Tiles::Factors (&factors)[2], unsigned which) {
+  ZINC_DEVICE uint32_t word(const typename Tiles::Fragment& row, unsigned set, unsigned i, unsigned part) const {
+    if constexpr (Tiles::parts == 1) {
+      return row.word(set, i, lane);
+    } else {
+      return row.word(set, i, lane, part);
+    }
+  }
+
+  static ZINC_DEVICE void add_sums(float (&dot)[2][Shape::vectors], unsigned v, const int32_t (&c)[Tiles::parts][4],
+                                   float x_scale, const typename Tiles::Factors (&factors)[2], unsigned which) {
 #pragma unroll
     for (unsigned r = 0; r < 2; ++r) {
-      const float low = __int_as_float(c[2 * r]) - magic;
-      const float high = __int_as_float(c[2 * r + 1]) - magic;
-      dot[r][v] = fmaf(fmaf(high, 256.0f, low), x_scale * factors[r].scale[which], dot[r][v]);
+      const float low = __int_as_float(c[0][2 * r]);
+      const float high = __int_as_float(c[0][2 * r + 1]);
+      float both;
+      if constexpr (Tiles::parts == 1) {
+        // The difference is exact, as a multiple of 2^8 that is not much larger than 2^31.
+        both = (high - started) + low;
+      } else {
+        both = (high - __int_as_float(c[1][2 * r + 1])) + (low - __int_as_float(c[1][2 * r]));
+      }
+      dot[r][v] = fmaf(both, x_scale * factors[r].scale[which], dot[r][v]);
     }
   }
 };
@@ -362,25 +394,30 @@ class StagedStep {
                                uint64_t left) {
     const unsigned rows = min(below, most_rows);
     const uint64_t readable = (below - rows) * row_size + left;  // from the step of the last row on
-    if (readable < chunks * chunk || (partial_steps && left < Tiles::step_bytes)) {
-      copy_last<most_rows>(to, from, row_size, rows, static_cast<unsigned>(left), readable);
+    if (rows < most_rows || readable < chunks * chunk || ends(static_cast<uint32_t>(left))) {
+      copy_last<most_rows>(to, from, row_size, rows, static_cast<uint32_t>(left), readable);
       return;
     }
     {
       const unsigned c = lane_id() % row_lanes;
       const unsigned odd = lane_id() / row_lanes;
-      const uint8_t* const first = from + odd * row_size + chunk * c;
+      const uint8_t* row = from + odd * row_size + chunk * c;
       const SharedAddress here = to + (odd * Tiles::pitch + chunk * c);
+      if (c < chunks) {
 #pragma unroll
-      for (unsigned i = 0; i < most_rows; i += 2) {
-        if (c < chunks && i + odd < rows) (here + i * Tiles::pitch).copy16(whole(first + i * row_size));
+        for (unsigned i = 0; i < most_rows; i += 2) {
+          // Not a multiple of the row's size, which would be a multiplication each.
+          row = opaque(row);
+          (here + i * Tiles::pitch).copy16(whole(row));
+          row += 2 * row_size;
+        }
       }
     }
     if constexpr (more_chunks > 0) {
       static_assert(more_chunks * most_rows <= warp_size);
       const unsigned c = row_lanes + lane_id() / most_rows;
       const unsigned i = lane_id() % most_rows;
-      if (c < chunks && i < rows) {
+      if (c < chunks) {
         (to + (i * Tiles::pitch + chunk * c)).copy16(whole(from + i * row_size + chunk * c));
       }
     }
@@ -394,8 +431,9 @@ class StagedStep {
   // Clears the factors behind the end of a row, of which `left` bytes were in the step that was copied from `address`
   // (its lower bits) on: they are the next row's and may be infinite. Nothing else there matters, as it meets zeros.
   static ZINC_DEVICE void end_row(SharedAddress copied, uint32_t address, uint32_t left) {
-    for (unsigned i = 0; i < Tiles::factor_bytes; ++i) {
-      (copied + (address % chunk + left + i)).store_byte(0);
+    if constexpr (partial_steps) {
+#pragma unroll
+      for (unsigned i = 0; i < Tiles::factor_bytes; ++i) (copied + (address % chunk + left + i)).store_byte(0);
     }
   }
 
@@ -404,7 +442,7 @@ class StagedStep {
 
  private:
   static ZINC_DEVICE const uint8_t* whole(const uint8_t* p) {
-    return p - static_cast<unsigned>(reinterpret_cast<uint64_t>(p) % chunk);
+    return reinterpret_cast<const uint8_t*>(reinterpret_cast<uint64_t>(p) & ~uint64_t{chunk - 1});
   }
 
   // The same at the end of rows, with zeros behind the chunks that have bytes of the row, and at the end of the matrix,

@@ -16,6 +16,14 @@ ZINC_DEVICE uint32_t held(uint32_t value) {
 #endif
 }
 
+// `p`, of which the compiler does not know where it came from, so that it goes on from there.
+ZINC_DEVICE const uint8_t* opaque(const uint8_t* p) {
+#ifndef ZINC_EMULATOR
+  asm("" : "+l"(p));
+#endif
+  return p;
+}
+
 class SharedAddress {
   SharedPlace at_;
 
@@ -71,13 +79,13 @@ class SharedAddress {
     return v;
 #endif
   }
-  ZINC_DEVICE uint8_t load_byte() const {
+  ZINC_DEVICE uint32_t load_byte() const {
 #ifdef ZINC_EMULATOR
     return *at_;
 #else
-    uint16_t v;
-    asm volatile("ld.shared.u8 %0, [%1];" : "=h"(v) : "r"(at_));
-    return static_cast<uint8_t>(v);
+    uint32_t v;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(at_));
+    return v;
 #endif
   }
 

@@ -49,6 +49,9 @@ struct Mxfp4 {
     return (positive & ~sign) | (negative & sign);
   }
 
+  // 2^(exponent - 127), where that is normal; else 0.
+  static ZINC_DEVICE float power(uint32_t exponent) { return __uint_as_float(exponent << 23); }
+
   // 2^(exponent - 128); the two smallest are subnormal.
   static ZINC_DEVICE float half_power(uint8_t exponent) {
     return __uint_as_float(exponent < 2 ? 0x00200000u << exponent : (exponent - 1u) << 23);

@@ -8,13 +8,15 @@
 
 namespace zinc {
 
-// A set has two neighbouring blocks, one for each half of a quad. Of a block's 16 bytes of codes, a lane has eight:
-// four words of its columns, low nibbles and high nibbles of each four bytes.
+// A set has blocks s and s + 4, whose alignment is the same, one for each half of a quad. Of a block's 16 bytes of
+// codes, a lane has eight.
 struct Mxfp4Tiles {
   using Format = Mxfp4;
   using Row = int8_t;
   using Lane = HalfLane;
   static constexpr unsigned scale_columns = 32;
+  static constexpr bool interleaved = true;
+  static constexpr unsigned parts = 2;
   static constexpr bool has_minimum = false;
   static constexpr unsigned step_bytes = step_columns / Mxfp4::block_columns * Mxfp4::block_bytes;
   static constexpr unsigned alignment = 1;
@@ -22,11 +24,11 @@ struct Mxfp4Tiles {
   static constexpr unsigned factor_bytes = 1;
   static constexpr bool has_outer = false;
 
-  // Bytes 0 .. 7 of a lane are those of low nibbles, 8 .. 15 of high ones.
+  // Weights are in the order of codes in memory, low and high nibbles by turns.
   static ZINC_DEVICE unsigned position(unsigned column) {
-    return column / 32 * 32 + column / 8 % 2 * 16 + column / 16 % 2 * 8 + column % 8;
+    return column / 32 % 4 * set_columns + column / 128 * 32 + column / 8 % 2 * 16 + column / 16 % 2 * 8 + column % 8;
   }
-  static ZINC_DEVICE float set_scale(unsigned) { return 1.0f; }
+  static ZINC_DEVICE float set_scale(unsigned) { return 0.5f; }
 
   struct Fragment {
     uint32_t codes[step_sets][2];
@@ -34,16 +36,20 @@ struct Mxfp4Tiles {
 
     ZINC_DEVICE Fragment(const StagedRow& row, const Lane& lane) {
       constexpr unsigned codes_at = 1;
+      const StagedRow lane_row = row.from(4 * Mxfp4::block_bytes * lane.half);
 #pragma unroll
       for (unsigned s = 0; s < step_sets; ++s) {
-        const unsigned block = Mxfp4::block_bytes * (2 * s + lane.half);
-        row.from(block + codes_at + 8 * lane.side).load(0, codes[s]);
-        scale[s] = Mxfp4::half_power(row.load_byte(block));
+        const unsigned block = Mxfp4::block_bytes * s;
+        lane_row.from(codes_at + 8 * lane.side).load(block, codes[s]);
+        scale[s] = Mxfp4::power(lane_row.load_byte(block));
       }
     }
 
-    ZINC_DEVICE uint32_t word(unsigned set, unsigned i, const Lane&) const {
-      return Mxfp4::doubled(codes[set][i % 2] >> (i < 2 ? 0 : 4));
+    // Twice the positive weights, or twice the negative ones without their sign, and zeros. The nibbles are the
+    // selectors of a table look-up of which a fourth bit gives the sign of the entry instead, which is 0.
+    ZINC_DEVICE uint32_t word(unsigned set, unsigned i, const Lane&, unsigned part) const {
+      const uint32_t selectors = codes[set][i / 2] >> (16 * (i % 2));
+      return permute_bytes(0x03020100u, 0x0C080604u, part == 0 ? selectors : selectors ^ 0x8888u);
     }
   };
 

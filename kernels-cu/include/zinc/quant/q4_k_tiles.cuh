@@ -11,6 +11,8 @@ struct Q4KTiles {
   using Format = Q4K;
   using Row = uint8_t;
   static constexpr unsigned scale_columns = 32;
+  static constexpr bool interleaved = false;
+  static constexpr unsigned parts = 1;
   static constexpr bool has_minimum = true;
   static constexpr unsigned step_bytes = Q4K::block_bytes;
   static constexpr unsigned alignment = 16;

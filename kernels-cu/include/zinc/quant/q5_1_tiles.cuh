@@ -15,6 +15,8 @@ struct Q5_1Tiles {
   using Row = uint8_t;
   using Lane = HalfLane;
   static constexpr unsigned scale_columns = 32;
+  static constexpr bool interleaved = false;
+  static constexpr unsigned parts = 1;
   static constexpr bool has_minimum = true;
   static constexpr unsigned step_bytes = step_columns / Q5_1::block_columns * Q5_1::block_bytes;
   static constexpr unsigned alignment = 4;

@@ -15,6 +15,8 @@ struct Q6KTiles {
   using Format = Q6K;
   using Row = int8_t;
   static constexpr unsigned scale_columns = 16;
+  static constexpr bool interleaved = false;
+  static constexpr unsigned parts = 1;
   static constexpr bool has_minimum = false;
   static constexpr unsigned step_bytes = Q6K::block_bytes;
   static constexpr unsigned alignment = 2;

@@ -14,6 +14,8 @@ struct Q8_0Tiles {
   using Format = Q8_0;
   using Row = int8_t;
   static constexpr unsigned scale_columns = 32;
+  static constexpr bool interleaved = false;
+  static constexpr unsigned parts = 1;
   static constexpr bool has_minimum = false;
   static constexpr unsigned step_bytes = step_columns / Q8_0::block_columns * Q8_0::block_bytes;
   static constexpr unsigned alignment = 2;

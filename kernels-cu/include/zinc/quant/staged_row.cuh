@@ -2,6 +2,7 @@
 #pragma once
 
 #include "zinc/half.cuh"
+#include "zinc/quant/words.cuh"
 #include "zinc/shared_address.cuh"
 
 namespace zinc {
@@ -24,7 +25,7 @@ struct StagedRow {
 #pragma unroll
     for (unsigned i = 0; i < count; ++i) {
       const uint32_t upper = (words + (at + 4 * i + 4)).load();
-      to[i] = __byte_perm(lower, upper, selector());
+      to[i] = permute_bytes(lower, upper, selector());
       lower = upper;
     }
   }
@@ -34,7 +35,7 @@ struct StagedRow {
 #pragma unroll
     for (unsigned i = 0; i < count; ++i) to[i] = (words + (at + 4 * i)).load();
   }
-  ZINC_DEVICE uint8_t load_byte(unsigned at) const { return (words + (at + shift)).load_byte(); }
+  ZINC_DEVICE uint32_t load_byte(unsigned at) const { return (words + (at + shift)).load_byte(); }
   ZINC_DEVICE float load_half(unsigned at) const { return half_to_float((words + (at + shift)).load_half()); }
 
  private:

@@ -60,6 +60,25 @@ ZINC_DEVICE void load_even_words(const uint8_t* p, uint32_t (&words)[count]) {
   }
 }
 
+// The four bytes of (b, a) that the lowest four nibbles of `selectors` name by their lower three bits; where a nibble's
+// top bit is set, eight copies of that byte's top bit instead. PTX ISA, "prmt".
+ZINC_DEVICE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selectors) {
+#ifdef ZINC_EMULATOR
+  const uint64_t bytes = uint64_t{b} << 32 | a;
+  uint32_t result = 0;
+  for (unsigned i = 0; i < 4; ++i) {
+    const uint32_t selector = selectors >> (4 * i);
+    const uint32_t byte = static_cast<uint32_t>(bytes >> (8 * (selector & 7u))) & 0xFFu;
+    result |= ((selector & 8u) == 0 ? byte : (byte & 0x80u) != 0 ? 0xFFu : 0u) << (8 * i);
+  }
+  return result;
+#else
+  uint32_t result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(selectors));
+  return result;
+#endif
+}
+
 // Bits 0..3 of `bits` as bit 4 of bytes 0..3: the fifth bit of four quants.
 ZINC_DEVICE uint32_t spread_fifth_bits(uint32_t bits) { return (((bits & 0xFu) * 0x00204081u) & 0x01010101u) << 4; }
 

@@ -6,7 +6,7 @@
 //@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 184, head = 20480, rows = 1, columns = 512 }
 //@ block = ["32 * warps"]
 //@ grid = ["min(ceil_div(m, 16), blocks * sm_count)", "ceil_div(num_cols, 8)"]
-//@ shared = "head + min(ceil_div(k, 256) * min(max(num_cols, 2) * 2, 8), steps) * 1120"
+//@ shared = "head + min(ceil_div(k, 256) * min(max(num_cols, 2) * 2, 8), steps) * 1072"
 //@ overlap = true
 //@ [arch.75]
 //@ tile = { steps = 0 }
@@ -29,5 +29,5 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q4k_batch_kpar(const uint8_t* weights, const uint8_t* x, uint8_t* y, dmmv_q4k_batch_kpar_push p) {
   zinc::wait_for_previous();
   using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head>;
-  zinc::dmmv_tiles_batch<zinc::Q4KTiles, Shape, tile::rows, tile::columns>(weights, x, y, p, p.num_cols);
+  zinc::dmmv_tiles_batch<zinc::Q4KPairs, Shape, tile::rows, tile::columns>(weights, x, y, p, p.num_cols);
 }

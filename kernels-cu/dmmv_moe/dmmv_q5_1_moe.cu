@@ -1,19 +1,34 @@
 // Per routing slot y_j = W_e x_j for stacked q5_1 expert matrices; e = routing[j], x_j shared or one per slot.
-// Grid: y over slots; x, persistent blocks that walk over groups of warps * rows rows of the slot's expert; each warp
-// has `rows` of them, each lane every 32nd unit of 32 columns. The block stages x_j in stretches of `columns` columns
-// in shared memory.
-//@ tile = { warps = 8, rows = 2, columns = 4096, blocks = 4 }
+// Grid: y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the steps of
+// 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of
+// its part of the vector, `steps` steps at most; longer, misaligned or extreme ones go through f32 arithmetic in
+// stretches of `columns` columns.
+//@ tile = { warps = 8, blocks = 2, steps = 8, head = 10240, sets = 1, rows = 2, columns = 2048 }
 //@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, warps * rows), blocks * sm_count)", "min(n_slots, 65535)"]
+//@ grid = ["min(ceil_div(m, 16 * sets), ceil_div(blocks * sm_count, n_slots))", "min(n_slots, 65535)"]
+//@ shared = "max(head, warps * (3584 + min(max(ceil_div(ceil_div(k, 256), warps), 2), steps) * 1152))"
+//@ overlap = true
+//@ [arch.75]
+//@ tile = { steps = 0 }
+//@ [arch.80]
+//@ tile = { steps = 8 }
+//@ [arch.86]
+//@ tile = { steps = 7 }
+//@ [arch.90]
+//@ tile = { steps = 8 }
+//@ [arch.120]
+//@ tile = { steps = 7 }
 #include "zinc/dmmv_q5_1_moe.h"
 
-#include "zinc/dmmv_moe.cuh"
-#include "zinc/quant/q5_1.cuh"
+#include "zinc/dmmv_moe_tiles.cuh"
+#include "zinc/quant/q5_1_tiles.cuh"
 
 namespace tile = dmmv_q5_1_moe_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q5_1_moe(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* routing, dmmv_q5_1_moe_push p) {
-  using Shape = zinc::RowShape<tile::warps, tile::rows>;
-  zinc::dmmv_moe<zinc::FloatSlots<zinc::Q5_1, Shape, tile::columns>>(weights, x, y, routing, p);
+  zinc::wait_for_previous();
+  using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head, tile::sets>;
+  using Slots = zinc::TileSlots<zinc::Q5_1Tiles, Shape, tile::rows, tile::columns>;
+  zinc::dmmv_moe<Slots>(weights, x, y, routing, p);
 }

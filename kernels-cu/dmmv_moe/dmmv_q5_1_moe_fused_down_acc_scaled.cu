@@ -1,21 +1,35 @@
 // y = sum over slots of p_j s_e W_e x_j for stacked q5_1 expert matrices; e = routing[j], p_j its weight, s_e the
-// expert factor. Grid: x, persistent blocks that walk over groups of warps * rows rows and go through all slots for
-// them; each warp has `rows` rows, each lane every 32nd unit of 32 columns. The block stages x_j in stretches of
-// `columns` columns.
-//@ tile = { warps = 8, rows = 2, columns = 2048, blocks = 3 }
+// expert factor.
+// Grid: x over tiles of 16 rows, walked with the grid's stride; the steps of 256 columns of all slots are dealt out to
+// the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of its part of the vectors, `steps` steps
+// at most; more, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
+//@ tile = { warps = 16, blocks = 1, steps = 8, head = 10240, rows = 1, columns = 2048 }
 //@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, warps * rows), blocks * sm_count)"]
+//@ grid = ["min(ceil_div(m, 16), blocks * sm_count)"]
+//@ shared = "max(head, warps * (3584 + min(max(ceil_div(ceil_div(k, 256), warps), 2) * max(ceil_div(n_used * min(ceil_div(k, 256), warps), warps), 2), steps) * 1152))"
+//@ overlap = true
+//@ [arch.75]
+//@ tile = { steps = 0 }
+//@ [arch.80]
+//@ tile = { steps = 5 }
+//@ [arch.86]
+//@ tile = { warps = 8, steps = 7 }
+//@ [arch.90]
+//@ tile = { warps = 16, steps = 8 }
+//@ [arch.120]
+//@ tile = { warps = 8, steps = 7 }
 #include "zinc/dmmv_q5_1_moe_fused_down_acc_scaled.h"
 
-#include "zinc/dmmv_moe_down.cuh"
-#include "zinc/quant/q5_1.cuh"
+#include "zinc/dmmv_moe_tiles.cuh"
+#include "zinc/quant/q5_1_tiles.cuh"
 
 namespace tile = dmmv_q5_1_moe_fused_down_acc_scaled_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q5_1_moe_fused_down_acc_scaled(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* routing,
                                         const float* expert_scales, dmmv_q5_1_moe_fused_down_acc_scaled_push p) {
-  using Shape = zinc::RowShape<tile::warps, tile::rows>;
-  zinc::dmmv_moe_down<zinc::Q5_1, Shape, tile::columns>(
+  zinc::wait_for_previous();
+  using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head>;
+  zinc::dmmv_moe_down_tiles<zinc::Q5_1Tiles, Shape, tile::rows, tile::columns>(
       weights, x, y, zinc::ScaledRouterWeights{routing, p.n_used, expert_scales}, false, p);
 }

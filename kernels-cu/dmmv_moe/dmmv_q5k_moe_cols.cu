@@ -6,7 +6,7 @@
 //@ tile = { warps = 8, split = 1, stages = 1, blocks = 1, steps = 72, head = 20480, vectors = 4, rows = 2, columns = 512 }
 //@ block = ["32 * warps"]
 //@ grid = ["min(ceil_div(m, 16), ceil_div(blocks * sm_count, n_blocks))", "min(n_blocks, 65535)"]
-//@ shared = "head + min(ceil_div(k, 256) * 8, steps) * 1120"
+//@ shared = "head + min(ceil_div(k, 256) * 8, steps) * 1072"
 //@ overlap = true
 //@ [arch.75]
 //@ tile = { steps = 0 }
@@ -30,6 +30,6 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
                       const uint32_t* packed_ids, const uint32_t* active_blocks, dmmv_q5k_moe_cols_push p) {
   zinc::wait_for_previous();
   using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head>;
-  zinc::dmmv_moe_cols<zinc::Q5KTiles, Shape, tile::vectors, tile::rows, tile::columns>(weights, x, y, counts,
+  zinc::dmmv_moe_cols<zinc::Q5KPairs, Shape, tile::vectors, tile::rows, tile::columns>(weights, x, y, counts,
                                                                                        packed_ids, active_blocks, p);
 }

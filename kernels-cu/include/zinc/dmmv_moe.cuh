@@ -31,26 +31,6 @@ struct SlotWork {
 // The functions below are given a way to go through slots. Way::run(experts, routing, slots, m, k, work) multiplies,
 // for every slot, the matrices of expert routing[slot] as work(slot) says.
 
-// In f32. Grid: x over row groups, y over slots; both are walked with the grid's stride.
-template <class Format, class Shape, unsigned tile_columns>
-struct FloatSlots {
-  template <unsigned matrices, class Work>
-  static ZINC_DEVICE void run(const Experts<matrices>& experts, const uint32_t* routing, uint32_t slots, uint32_t m,
-                              uint32_t k, Work work) {
-    using Tile = ActivationTile<Format, tile_columns, 1>;
-    ZINC_SHARED(Tile, tile);
-    Activations<Tile, Shape::threads> activations(tile, k, {nullptr, 0, 0});
-    for (uint32_t slot = blockIdx.y; slot < slots; slot += gridDim.y) {
-      const auto here = work(slot);
-      const uint8_t* matrix[matrices];
-#pragma unroll
-      for (unsigned i = 0; i < matrices; ++i) matrix[i] = experts.matrix(i, routing[slot]);
-      activations.retarget({here.x, 0, 1});
-      matvec<Shape>(matrix, m, activations, blockIdx.x, gridDim.x, here.finish);
-    }
-  }
-};
-
 // For every routing slot j, row r: y[j m + r] = row r of expert routing[j] times the vector at x + j x_expert_stride.
 template <class Way, class Push>
 ZINC_DEVICE void dmmv_moe(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* routing,

@@ -50,6 +50,8 @@ ZINC_DEVICE void moe_down_loading(Tile& tile, const uint8_t* weights, const uint
       finish);
 }
 
+// s[r] = sum over slots j of weight(j) * (row r of expert routing[j] times the vector at x + j x_expert_stride), which
+// finish gets.
 template <class Shape, class Tile, class Weights, class Push>
 ZINC_DEVICE void moe_down(Tile& tile, const uint8_t* weights, const uint8_t* x, const Weights& router, const Push& p,
                           StoreRow finish) {
@@ -61,16 +63,6 @@ ZINC_DEVICE void moe_down(Tile& tile, const uint8_t* weights, const uint8_t* x, 
     }
   }
   moe_down_loading<false, Shape>(tile, weights, x, router, p, finish);
-}
-
-// s[r] = sum over slots j of weight(j) * (row r of expert routing[j] times the vector at x + j x_expert_stride);
-// y[r] = s[r], or y[r] += s[r] with `add`.
-template <class Format, class Shape, unsigned tile_columns, class Weights, class Push>
-ZINC_DEVICE void dmmv_moe_down(const uint8_t* weights, const uint8_t* x, uint8_t* y, const Weights& router, bool add,
-                               const Push& p) {
-  using Tile = ActivationTile<Format, tile_columns, 1>;
-  ZINC_SHARED(Tile, tile);
-  moe_down<Shape>(tile, weights, x, router, p, StoreRow{at_byte<float>(y, p.y_offset), 0, add});
 }
 
 }  // namespace zinc

@@ -19,7 +19,7 @@ constexpr unsigned planes = 4;
 constexpr unsigned step_sets = 4;
 constexpr unsigned set_columns = step_columns / step_sets;
 
-// Where the activations of `Tiles` (see dmmv_tiles.cuh) lie in shared memory:
+// Where the activations of `Tiles` (see dmmv_tiles.cuh) lie in shared memory, for one vector:
 //   zeros    for lanes whose half is not multiplied
 //   planes   [step][set][half][plane, permuted][lane of the half] 16 bytes, in the order in which lanes hold weights
 //   scales   [step][lane of the quad][set][scale of the set] f32: lanes 0 and 2 hold sums of planes 0 and 1, lanes 1
@@ -44,16 +44,49 @@ struct PlaneLayout {
   }
 };
 
+// The same for pairs of vectors, which need no zeros, one scale for a step, and lie in the order of columns:
+//   planes   [step][pair of groups of 32 columns][plane, permuted][lane of the quad: eight columns][group] 8 bytes
+//   sums     [step][group] f32
+//   scales   [step][1 or 2^16 times] f32, and eight bytes that keep what follows aligned
+struct PairLayout {
+  static constexpr unsigned group_columns = step_columns;
+  static constexpr unsigned plane_bytes = step_columns * planes;
+  static constexpr unsigned zero_bytes = 128;
+  static constexpr unsigned sum_bytes = step_columns / 32 * 4;
+  static constexpr unsigned scale_bytes = 16;
+  static constexpr unsigned step_bytes = plane_bytes + sum_bytes + scale_bytes;
+
+  // Where a pair of groups has a plane. As above, in an order that keeps writers apart; lanes of neighbouring planes
+  // stay in other banks.
+  static ZINC_DEVICE unsigned plane_at(unsigned pair, unsigned plane) { return pair * 256 + (plane ^ pair) * 64; }
+};
+
+template <bool condition, class A, class B>
+struct select {
+  using type = A;
+};
+template <class A, class B>
+struct select<false, A, B> {
+  using type = B;
+};
+
+template <class Tiles>
+using Layout = typename select<Tiles::pairs, PairLayout, PlaneLayout<Tiles>>::type;
+
 // The planes of one vector: `steps` steps from `memory` on.
 template <class Tiles>
 struct Planes {
-  using Layout = PlaneLayout<Tiles>;
+  using Layout = zinc::Layout<Tiles>;
 
   uint8_t* memory;
   uint32_t steps;
 
-  ZINC_DEVICE uint8_t* scales() const { return memory + steps * Layout::plane_bytes; }
-  ZINC_DEVICE uint8_t* sums() const { return scales() + steps * Layout::scale_bytes; }
+  ZINC_DEVICE uint8_t* scales() const {
+    return memory + steps * (Layout::plane_bytes + (Tiles::pairs ? Layout::sum_bytes : 0));
+  }
+  ZINC_DEVICE uint8_t* sums() const {
+    return memory + steps * (Layout::plane_bytes + (Tiles::pairs ? 0 : Layout::scale_bytes));
+  }
 
   // Fills them with vector v of a source by all threads of the block; columns past the last are zeros. True if this
   // thread saw a value that planes cannot represent: no finite number, one so large or small that a scale is not, or
@@ -90,8 +123,8 @@ struct Planes {
       top = max(top, static_cast<uint32_t>(__shfl_xor_sync(full_warp, top, offset)));
     }
     // Digits reach to 2^-30 of the largest. Beside one that is further above all others together than this, the others
-    // would lose more than the contracts allow where its weight is 0.
-    constexpr float outlier = 256.0f;
+    // would lose more than the contracts allow where its weight is 0: up to half a digit in each column.
+    constexpr float outlier = Layout::group_columns > 32 ? 32.0f : 256.0f;
     float others = 0.0f;
 #pragma unroll
     for (unsigned i = 0; i < lane_columns; ++i) {
@@ -104,9 +137,6 @@ struct Planes {
     const uint32_t exponent = min(max(top, smallest), largest) >> 23;  // of the power of two at or below the largest
     const float to_integer = __uint_as_float((127u + 29 + 127 - exponent) << 23);
     const uint32_t step = c / step_columns;
-    const unsigned at = Tiles::position(c % step_columns);
-    const unsigned set = at / set_columns;
-    const unsigned lane = at / 16 % 4;
     uint32_t words[planes][2];
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
@@ -122,6 +152,33 @@ struct Planes {
       words[2][i] = __byte_perm(high01, high23, 0x5410u);
       words[3][i] = __byte_perm(high01, high23, 0x7632u);
     }
+    const float scale = __uint_as_float((exponent - 29) << 23);
+    if constexpr (Tiles::pairs) {
+      const unsigned group = c % step_columns / 32;
+      uint8_t* const to = memory + step * Layout::plane_bytes + c / lane_columns % 4 * 16 + group % 2 * 8;
+#pragma unroll
+      for (unsigned p = 0; p < planes; ++p) {
+        *reinterpret_cast<uint2*>(to + Layout::plane_at(group / 2, p)) = make_uint2(words[p][0], words[p][1]);
+      }
+      if (c % step_columns == 0) {
+        *reinterpret_cast<float2*>(scales() + step * Layout::scale_bytes) = make_float2(scale, scale * 65536.0f);
+      }
+    } else {
+      put_set(words, scale, c);
+    }
+    if constexpr (Tiles::has_minimum) {
+      constexpr unsigned sum_columns = 32;
+      const float sum =
+          warp_sum<sum_columns / lane_columns>(((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7])));
+      if (c % sum_columns == 0) reinterpret_cast<float*>(sums())[c / sum_columns] = sum;
+    }
+    return unfit;
+  }
+
+ private:
+  // Stores the bytes of eight columns' planes in their set, and the scale of their group.
+  ZINC_DEVICE void put_set(uint32_t (&words)[planes][2], float scale, uint32_t c) const {
+    const uint32_t step = c / step_columns;
     if constexpr (Tiles::interleaved) {
       // Of eight columns of both, the first half goes to the lane of the first ones.
       constexpr unsigned partner = 16 / lane_columns;
@@ -134,27 +191,23 @@ struct Planes {
         words[p][1] = __byte_perm(second ? other : own, second ? own : other, 0x7362u);
       }
     }
+    const unsigned at = Tiles::position(c % step_columns);
+    const unsigned set = at / set_columns;
+    const unsigned lane = at / 16 % 4;
     uint8_t* const to = memory + step * Layout::plane_bytes + lane % 2 * 16 + at % 16;
 #pragma unroll
     for (unsigned p = 0; p < planes; ++p) {
       *reinterpret_cast<uint2*>(to + Layout::plane_at(set, lane / 2, p)) = make_uint2(words[p][0], words[p][1]);
     }
     if (c % Layout::group_columns == 0) {
-      const float scale = __uint_as_float((exponent - 29) << 23) * Tiles::set_scale(set);
       const unsigned which = set * Layout::set_scales + at % 16 / 8 % Layout::set_scales;
       float* const pair = reinterpret_cast<float*>(scales() + step * Layout::scale_bytes) +
                           lane / 2 * 2 * (step_sets * Layout::set_scales) + which;
-      pair[0] = scale;
-      pair[step_sets * Layout::set_scales] = scale * 65536.0f;
+      pair[0] = scale * Tiles::set_scale(set);
+      pair[step_sets * Layout::set_scales] = pair[0] * 65536.0f;
     }
-    if constexpr (Tiles::has_minimum) {
-      const float sum = warp_sum<group_lanes>(((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7])));
-      if (c % Layout::group_columns == 0) reinterpret_cast<float*>(sums())[c / Layout::group_columns] = sum;
-    }
-    return unfit;
   }
 
- private:
   // The four digits of the integer nearest to `value`, d0 in the lowest byte. Adding 128 to each digit makes them
   // bytes without borrows between them; flipping their top bits takes the 128 off again.
   static ZINC_DEVICE uint32_t balanced(float value) {

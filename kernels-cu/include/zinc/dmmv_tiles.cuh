@@ -19,6 +19,10 @@
 //                              columns stay together
 //   interleaved                whether these eights and those 16 columns further on, which they share 16 bytes with,
 //                              alternate byte by byte instead
+//   pairs                      whether this is for pairs of vectors (see TilePairs) instead: then word(group, i) is
+//   four
+//                              weights of columns 8 lane + 4 i .. of a group of 32, Factors have scale[group],
+//                              minimum[4] of the groups 4 (lane % 2) .., outer and outer_minimum
 //   set_scale(set)             a power of two that the bytes of a set are to be multiplied with
 //   Lane                       (lane of the quad): what decoding needs to know of it
 //   Fragment                   what a lane holds of a row's step: load(first byte of the step, lane of the quad), or
@@ -39,15 +43,6 @@ namespace zinc {
 
 // True where the products are compiled in: compute capability 8.0 and later, and the emulator.
 constexpr bool has_tiles = ZINC_ARCH == 0 || ZINC_ARCH >= 80;
-
-template <bool condition, class A, class B>
-struct select {
-  using type = A;
-};
-template <class A, class B>
-struct select<false, A, B> {
-  using type = B;
-};
 
 // A block has `warps` warps, at least `split` of them on a tile, each of which has the weights of `stages` steps on
 // their way; at most `steps` steps, over all `vectors` vectors, are in shared memory, of which `head` bytes exist
@@ -77,7 +72,7 @@ constexpr unsigned stage_bytes = mma_rows * Tiles::pitch;
 template <class Tiles, class Shape>
 struct TileMemory {
   static constexpr unsigned partial_floats = mma_rows * Shape::vectors;
-  static constexpr unsigned partial_at = PlaneLayout<Tiles>::zero_bytes;
+  static constexpr unsigned partial_at = Layout<Tiles>::zero_bytes;
   static constexpr unsigned stages_at = partial_at + 2 * Shape::warps * partial_floats * 4;
   static constexpr unsigned warp_stages = stage_bytes<Tiles> * Shape::stages;
   static constexpr unsigned planes_at = stages_at + Shape::warps * warp_stages;
@@ -91,12 +86,12 @@ struct TileMemory {
     return reinterpret_cast<float*>(memory + partial_at) + (turn * Shape::warps + warp) * partial_floats;
   }
   ZINC_DEVICE Planes<Tiles> vector(unsigned v, uint32_t steps) const {
-    return {memory + planes_at + v * steps * PlaneLayout<Tiles>::step_bytes, steps};
+    return {memory + planes_at + v * steps * Layout<Tiles>::step_bytes, steps};
   }
   // Brings `vectors` vectors in, by all threads; a barrier must follow. True as Planes::fill is.
   template <class Source>
   ZINC_DEVICE bool fill(const Source& source, uint32_t columns, uint32_t steps) const {
-    for (unsigned i = threadIdx.x; i < PlaneLayout<Tiles>::zero_bytes / 4; i += Shape::threads) {
+    for (unsigned i = threadIdx.x; i < Layout<Tiles>::zero_bytes / 4; i += Shape::threads) {
       reinterpret_cast<uint32_t*>(memory)[i] = 0;
     }
     bool unfit = false;
@@ -108,9 +103,30 @@ struct TileMemory {
   }
 };
 
-// A lane's view of the planes.
+// How the integer sums of a row with two planes, the second one's worth 2^8 times more, become a float. They start from
+// the bits of 1.5 * 2^23 and 1.5 * 2^31: an integer n below 2^22 in magnitude added to these is the float of the sum
+// with n and 2^8 n.
+struct TwoPlanes {
+  static constexpr int32_t low_start = 0x4B400000;
+  static constexpr int32_t high_start = 0x4F400000;
+  static constexpr float started = 12582912.0f + 3221225472.0f;  // exact
+
+  int32_t start[4];
+
+  ZINC_DEVICE TwoPlanes() {
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) start[i] = static_cast<int32_t>(held(i % 2 == 0 ? low_start : high_start));
+  }
+
+  static ZINC_DEVICE float both(int32_t low, int32_t high) {
+    // The difference is exact, as a multiple of 2^8 that is not much larger than 2^31.
+    return (__int_as_float(high) - started) + __int_as_float(low);
+  }
+};
+
+// A lane's view of the planes of one vector, or of several.
 template <class Tiles, class Shape>
-struct TileLane {
+struct TileLane : TwoPlanes {
   using Layout = PlaneLayout<Tiles>;
 
   SharedAddress own_planes;  // of vector 0, or zeros
@@ -121,14 +137,6 @@ struct TileLane {
   uint32_t plane_vector;  // between vectors, 0 for zeros
   uint32_t vector_stride;
   typename Tiles::Lane lane;
-  int32_t start[4];  // of the integer sums
-
-  // The integer sums of a row are those of two planes, the second one's worth 2^8 times more. They start from the bits
-  // of 1.5 * 2^23 and 1.5 * 2^31: an integer n below 2^22 in magnitude added to these is the float of the sum with n
-  // and 2^8 n.
-  static constexpr int32_t low_start = 0x4B400000;
-  static constexpr int32_t high_start = 0x4F400000;
-  static constexpr float started = 12582912.0f + 3221225472.0f;  // exact
 
   // `first` are the planes of vector 0; those of the next ones follow.
   ZINC_DEVICE TileLane(const uint8_t* zeros, const Planes<Tiles>& first)
@@ -145,8 +153,18 @@ struct TileLane {
       set_at[set] = held(mine() ? at : at % 128 < 64 ? 64 : 0);
     }
     plane_vector = mine() ? vector_stride : 0;
+  }
+
+  // Of a row, what the lane adds up.
+  static constexpr unsigned sums_per_row = Shape::vectors;
+
+  // The sums of all four lanes.
+  static ZINC_DEVICE void join(float (&total)[2][Shape::vectors], const float (&sum)[2][sums_per_row]) {
 #pragma unroll
-    for (unsigned i = 0; i < 4; ++i) start[i] = static_cast<int32_t>(held(i % 2 == 0 ? low_start : high_start));
+    for (unsigned r = 0; r < 2; ++r) {
+#pragma unroll
+      for (unsigned v = 0; v < Shape::vectors; ++v) total[r][v] = warp_sum<4>(sum[r][v]);
+    }
   }
 
   // Adds this lane's share of the products of its two rows with a step of all vectors.
@@ -256,16 +274,106 @@ struct TileLane {
                                    float x_scale, const typename Tiles::Factors (&factors)[2], unsigned which) {
 #pragma unroll
     for (unsigned r = 0; r < 2; ++r) {
-      const float low = __int_as_float(c[0][2 * r]);
-      const float high = __int_as_float(c[0][2 * r + 1]);
-      float both;
+      float sum;
       if constexpr (Tiles::parts == 1) {
-        // The difference is exact, as a multiple of 2^8 that is not much larger than 2^31.
-        both = (high - started) + low;
+        sum = both(c[0][2 * r], c[0][2 * r + 1]);
       } else {
-        both = (high - __int_as_float(c[1][2 * r + 1])) + (low - __int_as_float(c[1][2 * r]));
+        sum = (__int_as_float(c[0][2 * r + 1]) - __int_as_float(c[1][2 * r + 1])) +
+              (__int_as_float(c[0][2 * r]) - __int_as_float(c[1][2 * r]));
       }
-      dot[r][v] = fmaf(both, x_scale * factors[r].scale[which], dot[r][v]);
+      dot[r][v] = fmaf(sum, x_scale * factors[r].scale[which], dot[r][v]);
+    }
+  }
+};
+
+// A lane's view of the planes of pairs of vectors. The eight tokens of an instruction are the planes of the two, so a
+// lane's sums are of two planes of one of them: lanes 0 and 1 of a quad have the first, 2 and 3 the second. All lanes
+// of a quad have columns of the same group.
+template <class Tiles, class Shape>
+struct TilePairs : TwoPlanes {
+  using Layout = PairLayout;
+  static constexpr unsigned pairs = Shape::vectors / 2;
+  static constexpr unsigned groups = step_columns / 32;
+
+  SharedAddress planes;  // of the lane's token
+  SharedAddress scales;  // of the vector whose sums the lane has
+  SharedAddress sums;
+  uint32_t plane_at[groups / 2];
+  uint32_t pair_stride;
+  typename Tiles::Lane lane;
+
+  // `first` are the planes of vector 0; those of the next ones follow.
+  ZINC_DEVICE TilePairs(const uint8_t*, const Planes<Tiles>& first)
+      : planes(first.memory + lane_id() / 16 * (first.steps * Layout::step_bytes) + lane_id() % 4 * 16),
+        scales(first.scales() + lane_id() % 4 / 2 * (first.steps * Layout::step_bytes) + lane_id() % 2 * 4),
+        sums(first.sums() + lane_id() % 4 / 2 * (first.steps * Layout::step_bytes) + lane_id() % 2 * 16),
+        pair_stride(2 * first.steps * Layout::step_bytes),
+        lane(lane_id() % 4) {
+#pragma unroll
+    for (unsigned i = 0; i < groups / 2; ++i) plane_at[i] = held(Layout::plane_at(i, lane_id() / 4 % zinc::planes));
+  }
+
+  static constexpr unsigned sums_per_row = pairs;
+
+  // The sums of all four lanes.
+  static ZINC_DEVICE void join(float (&total)[2][Shape::vectors], const float (&sum)[2][sums_per_row]) {
+    const bool second = lane_id() % 4 >= 2;
+#pragma unroll
+    for (unsigned r = 0; r < 2; ++r) {
+#pragma unroll
+      for (unsigned p = 0; p < pairs; ++p) {
+        const float own = warp_sum<2>(sum[r][p]);
+        const float other = __shfl_xor_sync(full_warp, own, 2);
+        total[r][2 * p] = second ? other : own;
+        total[r][2 * p + 1] = second ? own : other;
+      }
+    }
+  }
+
+  // Adds this lane's share of the products of its two rows with a step of all vectors.
+  ZINC_DEVICE void add(float (&sum)[2][pairs], const typename Tiles::Fragment& row0,
+                       const typename Tiles::Fragment& row1, uint32_t step) const {
+    const typename Tiles::Factors factors[2] = {{row0, lane}, {row1, lane}};
+    float dot[2][pairs] = {};
+    const SharedAddress here = planes + step * Layout::plane_bytes;
+#pragma unroll
+    for (unsigned i = 0; i < groups / 2; ++i) {
+      uint32_t a[2][4];
+#pragma unroll
+      for (unsigned h = 0; h < 2; ++h) {
+#pragma unroll
+        for (unsigned j = 0; j < 2; ++j) {
+          a[h][2 * j] = row0.word(2 * i + h, j);
+          a[h][2 * j + 1] = row1.word(2 * i + h, j);
+        }
+      }
+#pragma unroll
+      for (unsigned p = 0; p < pairs; ++p) {
+        const uint4 b4 = (here + (p * pair_stride + plane_at[i])).load4();
+        const uint32_t b[2][2] = {{b4.x, b4.y}, {b4.z, b4.w}};
+#pragma unroll
+        for (unsigned h = 0; h < 2; ++h) {
+          int32_t c[4];
+          mma_int8<32, typename Tiles::Row>(c, a[h], b[h], start);
+#pragma unroll
+          for (unsigned r = 0; r < 2; ++r) {
+            dot[r][p] = fmaf(both(c[2 * r], c[2 * r + 1]), factors[r].scale[2 * i + h], dot[r][p]);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (unsigned p = 0; p < pairs; ++p) {
+      const float scale = __uint_as_float((scales + (step * Layout::scale_bytes + p * pair_stride)).load());
+      const uint4 x = (sums + (step * Layout::sum_bytes + p * pair_stride)).load4();
+#pragma unroll
+      for (unsigned r = 0; r < 2; ++r) {
+        const float* const minimum = factors[r].minimum;
+        const float minimums = fmaf(minimum[3], __uint_as_float(x.w), minimum[2] * __uint_as_float(x.z)) +
+                               fmaf(minimum[1], __uint_as_float(x.y), minimum[0] * __uint_as_float(x.x));
+        sum[r][p] = fmaf(factors[r].outer * scale, dot[r][p], sum[r][p]);
+        sum[r][p] = fmaf(-factors[r].outer_minimum, minimums, sum[r][p]);
+      }
     }
   }
 };
@@ -574,17 +682,15 @@ ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8
     return false;
   }
 
-  const TileLane<Tiles, Shape> x(memory.memory, memory.vector(0, work.steps));
+  using Lane = typename select<Tiles::pairs, TilePairs<Tiles, Shape>, TileLane<Tiles, Shape>>::type;
+  const Lane x(memory.memory, memory.vector(0, work.steps));
   const unsigned group = lane_id() / 4;
   const unsigned lane = lane_id() % 4;
-  float sum[2][Shape::vectors] = {};
+  float sum[2][Lane::sums_per_row] = {};
   unsigned turn = 0;
   const auto finish_tile = [&](uint32_t tile) {
-#pragma unroll
-    for (unsigned r = 0; r < 2; ++r) {
-#pragma unroll
-      for (unsigned v = 0; v < Shape::vectors; ++v) sum[r][v] = warp_sum<4>(sum[r][v]);
-    }
+    float total[2][Shape::vectors];
+    Lane::join(total, sum);
     const uint64_t first = uint64_t{tile} * tile_rows;
     if (work.split == 1) {
       const uint64_t r = first + group + (matrices == 1 ? 8 * lane : 0);
@@ -594,7 +700,7 @@ ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8
           float dots[matrices];
 #pragma unroll
           for (unsigned i = 0; i < matrices; ++i) {
-            dots[i] = matrices == 2 ? sum[i][v] : lane == 0 ? sum[0][v] : sum[1][v];
+            dots[i] = matrices == 2 ? total[i][v] : lane == 0 ? total[0][v] : total[1][v];
           }
           finish(static_cast<uint32_t>(r), v, dots);
         }
@@ -603,7 +709,7 @@ ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8
       if (lane < 2) {
         float* const partial = memory.partial(turn, warp_id()) + group + 8 * lane;
 #pragma unroll
-        for (unsigned v = 0; v < Shape::vectors; ++v) partial[v * mma_rows] = lane == 0 ? sum[0][v] : sum[1][v];
+        for (unsigned v = 0; v < Shape::vectors; ++v) partial[v * mma_rows] = lane == 0 ? total[0][v] : total[1][v];
       }
       join_warps(work.slot, work.split);
       if (work.part == 0) {
@@ -612,16 +718,16 @@ ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8
         const unsigned row = lane_id() % mma_rows;
 #pragma unroll
         for (unsigned v = 0; v < Shape::vectors; ++v) {
-          float total = 0.0f;
+          float joined = 0.0f;
 #pragma unroll
           for (unsigned w = 0; w < Shape::warps; w += 2) {
-            if (w < work.split) total += memory.partial(turn, warp_id() + w + odd)[v * mma_rows + row];
+            if (w < work.split) joined += memory.partial(turn, warp_id() + w + odd)[v * mma_rows + row];
           }
-          total = warp_sum<2, mma_rows>(total);
-          const float other = matrices == 2 ? __shfl_xor_sync(full_warp, total, 8) : 0.0f;
+          joined = warp_sum<2, mma_rows>(joined);
+          const float other = matrices == 2 ? __shfl_xor_sync(full_warp, joined, 8) : 0.0f;
           float dots[matrices];
 #pragma unroll
-          for (unsigned i = 0; i < matrices; ++i) dots[i] = i == 0 ? total : other;
+          for (unsigned i = 0; i < matrices; ++i) dots[i] = i == 0 ? joined : other;
           if (lane_id() < tile_rows && first + row < m) finish(static_cast<uint32_t>(first + row), v, dots);
         }
       }
@@ -630,7 +736,7 @@ ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8
 #pragma unroll
     for (unsigned r = 0; r < 2; ++r) {
 #pragma unroll
-      for (unsigned v = 0; v < Shape::vectors; ++v) sum[r][v] = 0.0f;
+      for (unsigned i = 0; i < Lane::sums_per_row; ++i) sum[r][i] = 0.0f;
     }
   };
 

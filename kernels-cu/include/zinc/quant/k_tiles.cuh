@@ -35,6 +35,58 @@ struct KTileLane {
   }
 };
 
+// Scales and minimums of the sub-blocks 4 to 7 as bytes, of which the head has the upper two bits beside those of 0
+// to 3.
+ZINC_DEVICE uint32_t k_later_scales(const uint4& head) {
+  return (head.w & 0x0F0F0F0Fu) | ((head.y >> 2) & 0x30303030u);
+}
+
+// How the lanes of a quad decode the head for pairs of vectors: all need all scales, those of even and odd place the
+// minimums of the first and the last four sub-blocks.
+struct KPairLane {
+  uint32_t half_shift;
+  uint32_t whole_mask;
+  uint32_t low_mask;
+
+  explicit ZINC_DEVICE KPairLane(unsigned lane) {
+    const bool second = lane % 2 == 1;
+    half_shift = held(second ? 2 : 0);
+    whole_mask = held(second ? 0x30303030u : 0x3F3F3F3Fu);
+    low_mask = held(second ? 0x0F0F0F0Fu : 0u);
+  }
+};
+
+// The factors of a row: weight = outer * scale[group] * q - outer_minimum * minimum[group]. Those of odd groups are for
+// 2^odd_bits times the quants.
+template <unsigned odd_bits>
+struct KPairFactors {
+  float outer;
+  float outer_minimum;
+  float scale[step_columns / 32];
+  float minimum[4];
+
+  ZINC_DEVICE KPairFactors(const uint4& head, const KPairLane& lane) {
+    outer = half_to_float(static_cast<uint16_t>(head.x));
+    outer_minimum = half_to_float(static_cast<uint16_t>(head.x >> 16));
+    const uint32_t scales[2] = {head.y & 0x3F3F3F3Fu, k_later_scales(head)};
+    const uint32_t minimums = ((head.z >> lane.half_shift) & lane.whole_mask) | ((head.w >> 4) & lane.low_mask);
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) {
+      scale[i] = i % 2 == 0 ? byte<0>(scales[0], i) : byte<odd_bits>(scales[0], i);
+      scale[4 + i] = i % 2 == 0 ? byte<0>(scales[1], i) : byte<odd_bits>(scales[1], i);
+      minimum[i] = byte<0>(minimums, i);
+    }
+  }
+
+ private:
+  // Byte i divided by 2^bits: as the last bits of a float that is 2^(23 - bits) larger.
+  template <unsigned bits>
+  static ZINC_DEVICE float byte(uint32_t bytes, unsigned i) {
+    constexpr uint32_t large = (127u + 23 - bits) << 23;
+    return __uint_as_float(__byte_perm(bytes, large, 0x7650u + i)) - static_cast<float>(1u << (23 - bits));
+  }
+};
+
 // The factors of a row: weight = outer * scale[set] * q - outer_minimum * minimum, the minimums being those of the
 // groups 2 * lane and 2 * lane + 1.
 struct KTileFactors {

@@ -15,6 +15,7 @@ struct Mxfp4Tiles {
   using Row = int8_t;
   using Lane = HalfLane;
   static constexpr unsigned scale_columns = 32;
+  static constexpr bool pairs = false;
   static constexpr bool interleaved = true;
   static constexpr unsigned parts = 2;
   static constexpr bool has_minimum = false;
@@ -36,12 +37,11 @@ struct Mxfp4Tiles {
 
     ZINC_DEVICE Fragment(const StagedRow& row, const Lane& lane) {
       constexpr unsigned codes_at = 1;
-      const StagedRow lane_row = row.from(4 * Mxfp4::block_bytes * lane.half);
 #pragma unroll
       for (unsigned s = 0; s < step_sets; ++s) {
-        const unsigned block = Mxfp4::block_bytes * s;
-        lane_row.from(codes_at + 8 * lane.side).load(block, codes[s]);
-        scale[s] = Mxfp4::power(lane_row.load_byte(block));
+        const unsigned block = Mxfp4::block_bytes * s + 4 * Mxfp4::block_bytes * lane.half;
+        row.from(block + codes_at + 8 * lane.side).load(0, codes[s]);
+        scale[s] = Mxfp4::power(row.load_byte(block));
       }
     }
 

@@ -8,13 +8,14 @@
 
 namespace zinc {
 
-// As q5_1: a set has two neighbouring blocks, the lanes of a half the low and the high nibbles. Weight bytes are 8 (q -
-// 16).
+// As q5_1: a set has two neighbouring blocks, of each of which a lane has eight bytes of nibbles. Weight bytes are
+// 8 (q - 16).
 struct Q5_0Tiles {
   using Format = Q5_0;
   using Row = int8_t;
   using Lane = HalfLane;
   static constexpr unsigned scale_columns = 32;
+  static constexpr bool pairs = false;
   static constexpr bool interleaved = false;
   static constexpr unsigned parts = 1;
   static constexpr bool has_minimum = false;
@@ -24,26 +25,34 @@ struct Q5_0Tiles {
   static constexpr unsigned factor_bytes = 2;
   static constexpr bool has_outer = false;
 
-  static ZINC_DEVICE unsigned position(unsigned column) { return column; }
+  // Bytes 0 .. 7 of a lane are those of low nibbles, 8 .. 15 of high ones.
+  static ZINC_DEVICE unsigned position(unsigned column) {
+    return column / 32 * 32 + column / 8 % 2 * 16 + column / 16 % 2 * 8 + column % 8;
+  }
   static ZINC_DEVICE float set_scale(unsigned) { return 0.125f; }
 
   struct Fragment {
-    uint32_t payload[step_sets][5];  // fifth bits, nibbles
+    uint32_t fifths[step_sets][1];
+    uint32_t nibbles[step_sets][2];
     float scale[step_sets];
 
     ZINC_DEVICE Fragment(const StagedRow& row, const Lane& lane) {
-      constexpr unsigned payload_at = 2;
+      constexpr unsigned fifths_at = 2;
+      constexpr unsigned nibbles_at = 6;
 #pragma unroll
       for (unsigned s = 0; s < step_sets; ++s) {
-        row.from(Q5_0::block_bytes * lane.half + payload_at).load(2 * Q5_0::block_bytes * s, payload[s]);
+        row.from(Q5_0::block_bytes * lane.half + fifths_at).load(2 * Q5_0::block_bytes * s, fifths[s]);
+        row.from(Q5_0::block_bytes * lane.half + nibbles_at + 8 * lane.side)
+            .load(2 * Q5_0::block_bytes * s, nibbles[s]);
         scale[s] = row.load_half(Q5_0::block_bytes * (2 * s + lane.half));
       }
     }
 
     ZINC_DEVICE uint32_t word(unsigned set, unsigned i, const Lane& lane) const {
-      const uint32_t fifths = payload[set][0] >> (16 * lane.side + 4 * i);
-      const uint32_t nibbles = ((payload[set][1 + i] >> (4 * lane.side)) << 3) & 0x78787878u;
-      return nibbles | ((spread_fifth_bits(fifths) << 3) ^ 0x80808080u);
+      const uint32_t eight_fifths = fifths[set][0] >> (8 * lane.side) >> (i / 2 * 16);
+      const uint32_t spread = i % 2 == 0 ? spread_bits<7>(eight_fifths) : spread_bits<7, 4>(eight_fifths);
+      const uint32_t four_nibbles = i < 2 ? nibbles[set][i % 2] << 3 : nibbles[set][i % 2] >> 1;
+      return (four_nibbles & 0x78787878u) | (~spread & 0x80808080u);
     }
   };
 

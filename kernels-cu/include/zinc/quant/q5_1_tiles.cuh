@@ -8,13 +8,14 @@
 
 namespace zinc {
 
-// A step is eight blocks. Lanes 0 and 1 of a quad have block 2 s in set s, 2 and 3 the next one; of a block, the first
-// of them has the low nibbles, which are the first 16 columns.
+// A step is eight blocks. Lanes 0 and 1 of a quad have block 2 s in set s, 2 and 3 the next one; of a block's 16 bytes
+// of nibbles, each of them has eight.
 struct Q5_1Tiles {
   using Format = Q5_1;
   using Row = uint8_t;
   using Lane = HalfLane;
   static constexpr unsigned scale_columns = 32;
+  static constexpr bool pairs = false;
   static constexpr bool interleaved = false;
   static constexpr unsigned parts = 1;
   static constexpr bool has_minimum = true;
@@ -24,18 +25,25 @@ struct Q5_1Tiles {
   static constexpr unsigned factor_bytes = 4;
   static constexpr bool has_outer = false;
 
-  static ZINC_DEVICE unsigned position(unsigned column) { return column; }
+  // Bytes 0 .. 7 of a lane are those of low nibbles, 8 .. 15 of high ones.
+  static ZINC_DEVICE unsigned position(unsigned column) {
+    return column / 32 * 32 + column / 8 % 2 * 16 + column / 16 % 2 * 8 + column % 8;
+  }
   static ZINC_DEVICE float set_scale(unsigned) { return 1.0f; }
 
   struct Fragment {
-    uint32_t block[step_sets][6];  // f16 factor and minimum, fifth bits, nibbles
+    uint32_t head[step_sets][2];  // f16 factor and minimum, fifth bits
+    uint32_t nibbles[step_sets][2];
     float minimum[2];
 
     ZINC_DEVICE Fragment(const StagedRow& row, const Lane& lane) {
       constexpr unsigned minimum_at = 2;
+      constexpr unsigned nibbles_at = 8;
 #pragma unroll
       for (unsigned s = 0; s < step_sets; ++s) {
-        row.from(Q5_1::block_bytes * lane.half).load_aligned(2 * Q5_1::block_bytes * s, block[s]);
+        row.from(Q5_1::block_bytes * lane.half).load_aligned(2 * Q5_1::block_bytes * s, head[s]);
+        row.from(Q5_1::block_bytes * lane.half + nibbles_at + 8 * lane.side)
+            .load_aligned(2 * Q5_1::block_bytes * s, nibbles[s]);
       }
 #pragma unroll
       for (unsigned i = 0; i < 2; ++i) {
@@ -45,8 +53,9 @@ struct Q5_1Tiles {
     }
 
     ZINC_DEVICE uint32_t word(unsigned set, unsigned i, const Lane& lane) const {
-      const uint32_t fifths = block[set][1] >> (16 * lane.side + 4 * i);
-      return ((block[set][2 + i] >> (4 * lane.side)) & 0x0F0F0F0Fu) | spread_fifth_bits(fifths);
+      const uint32_t fifths = head[set][1] >> (8 * lane.side) >> (i / 2 * 16);
+      const uint32_t spread = i % 2 == 0 ? spread_bits<4>(fifths) : spread_bits<4, 4>(fifths);
+      return ((nibbles[set][i % 2] >> (i / 2 * 4)) & 0x0F0F0F0Fu) | (spread & 0x10101010u);
     }
   };
 
@@ -56,7 +65,7 @@ struct Q5_1Tiles {
 
     ZINC_DEVICE Factors(const Fragment& f, const Lane&) : minimum{f.minimum[0], f.minimum[1]} {
 #pragma unroll
-      for (unsigned s = 0; s < step_sets; ++s) scale[s] = half_to_float(static_cast<uint16_t>(f.block[s][0]));
+      for (unsigned s = 0; s < step_sets; ++s) scale[s] = half_to_float(static_cast<uint16_t>(f.head[s][0]));
     }
   };
 };

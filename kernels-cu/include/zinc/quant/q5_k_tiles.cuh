@@ -10,6 +10,7 @@ struct Q5KTiles {
   using Format = Q5K;
   using Row = uint8_t;
   static constexpr unsigned scale_columns = 32;
+  static constexpr bool pairs = false;
   static constexpr bool interleaved = false;
   static constexpr unsigned parts = 1;
   static constexpr bool has_minimum = true;
@@ -51,6 +52,47 @@ struct Q5KTiles {
 
   struct Factors : KTileFactors {
     ZINC_DEVICE Factors(const Fragment& f, const Lane& lane) : KTileFactors(f.head, lane) {}
+  };
+};
+
+// The same for pairs of vectors: a lane has eight columns of each sub-block.
+struct Q5KPairs {
+  using Format = Q5K;
+  using Row = uint8_t;
+  static constexpr bool has_minimum = true;
+  static constexpr bool pairs = true;
+  static constexpr unsigned step_bytes = Q5K::block_bytes;
+  static constexpr unsigned alignment = 16;
+  static constexpr unsigned pitch = 0;
+
+  using Lane = KPairLane;
+
+  struct Fragment {
+    uint4 head;
+    uint2 fifths;
+    uint2 quants[4];
+
+    ZINC_DEVICE void load(const uint8_t* block, unsigned lane) {
+      constexpr unsigned fifths_at = 16;
+      constexpr unsigned quants_at = 48;
+      head = __ldcs(reinterpret_cast<const uint4*>(block));
+      fifths = __ldcs(reinterpret_cast<const uint2*>(block + fifths_at + 8 * lane));
+#pragma unroll
+      for (unsigned i = 0; i < 4; ++i) {
+        quants[i] = __ldcs(reinterpret_cast<const uint2*>(block + quants_at + 32 * i + 8 * lane));
+      }
+    }
+
+    ZINC_DEVICE uint32_t word(unsigned group, unsigned i) const {
+      const uint32_t both = i == 0 ? quants[group / 2].x : quants[group / 2].y;
+      const uint32_t bits = i == 0 ? fifths.x : fifths.y;
+      const uint32_t fifth = (group < 4 ? bits << (4 - group) : bits >> (group - 4)) & 0x10101010u;
+      return ((group % 2 == 0 ? both : both >> 4) & 0x0F0F0F0Fu) | fifth;
+    }
+  };
+
+  struct Factors : KPairFactors<0> {
+    ZINC_DEVICE Factors(const Fragment& f, const Lane& lane) : KPairFactors(f.head, lane) {}
   };
 };
 

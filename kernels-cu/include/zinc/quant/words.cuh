@@ -79,7 +79,14 @@ ZINC_DEVICE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selectors) {
 #endif
 }
 
-// Bits 0..3 of `bits` as bit 4 of bytes 0..3: the fifth bit of four quants.
-ZINC_DEVICE uint32_t spread_fifth_bits(uint32_t bits) { return (((bits & 0xFu) * 0x00204081u) & 0x01010101u) << 4; }
+// Bits from .. from + 3 of `bits` as bit `to` of bytes 0..3, among bits that do not matter.
+template <unsigned to, unsigned from = 0>
+ZINC_DEVICE uint32_t spread_bits(uint32_t bits) {
+  static_assert(from <= to && to < 8);
+  return (bits & (0xFu << from)) * (0x00204081u << (to - from));
+}
+
+// The same as the fifth bit of four quants.
+ZINC_DEVICE uint32_t spread_fifth_bits(uint32_t bits) { return spread_bits<4>(bits) & 0x10101010u; }
 
 }  // namespace zinc

@@ -1,9 +1,11 @@
 // y = W x or y += W x for an f32 matrix and one f32 vector.
 // Grid: x, persistent blocks that walk over groups of warps * rows rows; each warp has `rows` of them. A lane loads 16
 // bytes of a row at a time, neighbouring lanes neighbouring columns; where rows or x are not aligned, one column.
+// Where there is a block for each row, all its warps share that.
 //@ tile = { warps = 8, rows = 1, blocks = 4 }
 //@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, warps * rows), blocks * sm_count)"]
+//@ grid = ["min(m, blocks * sm_count)"]
+//@ overlap = true
 #include "zinc/dmmv_f32.h"
 
 #include "zinc/dmmv_dense.cuh"
@@ -12,5 +14,6 @@ namespace tile = dmmv_f32_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_f32(const uint8_t* weights, const uint8_t* x, uint8_t* y, dmmv_f32_push p) {
+  zinc::wait_for_previous();
   zinc::dmmv_dense<zinc::DenseF32, zinc::RowShape<tile::warps, tile::rows>>(weights, x, y, p);
 }

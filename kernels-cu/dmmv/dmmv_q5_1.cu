@@ -26,7 +26,8 @@ namespace tile = dmmv_q5_1_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q5_1(const uint8_t* weights, const uint8_t* x, uint8_t* y, dmmv_q5_1_push p) {
-  zinc::wait_for_previous();
   using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head>;
+  zinc::prefetch_tiles<zinc::Q5_1Tiles, Shape>(weights + p.a_offset, p.m, p.k, blockIdx.x, gridDim.x);
+  zinc::wait_for_previous();
   zinc::dmmv_tiles<zinc::Q5_1Tiles, Shape, tile::rows, tile::columns>(weights, x, y, p);
 }

@@ -37,15 +37,15 @@ struct DenseF16 {
   }
 };
 
-// This lane's share of the dot products of `rows` rows with `vectors` vectors. wide: 16 bytes of a row at a time, which
-// needs rows and vectors to be 16-byte aligned and k to be a multiple of wide_columns; else one column at a time, lanes
-// on neighbouring columns.
+// The share of one of `lanes` lanes of the dot products of `rows` rows with `vectors` vectors. wide: 16 bytes of a row
+// at a time, which needs rows and vectors to be 16-byte aligned and k to be a multiple of wide_columns; else one column
+// at a time, lanes on neighbouring columns.
 template <class Element, bool wide, unsigned rows, unsigned vectors>
 ZINC_DEVICE void dot_dense(float (&sum)[rows][vectors], const uint8_t* const (&row)[rows],
-                           const float* const (&x)[vectors], uint32_t k) {
+                           const float* const (&x)[vectors], uint32_t k, unsigned lane, unsigned lanes) {
   constexpr unsigned columns = wide ? Element::wide_columns : 1;
 #pragma unroll 2
-  for (uint64_t c = lane_id() * columns; c < k; c += warp_size * columns) {
+  for (uint64_t c = lane * columns; c < k; c += lanes * columns) {
     float activation[vectors][columns];
 #pragma unroll
     for (unsigned v = 0; v < vectors; ++v) {
@@ -94,12 +94,36 @@ ZINC_DEVICE void matvec_dense(const uint8_t* const (&matrix)[matrices], uint32_t
       matrix, uint64_t{k} * Element::bytes, m, blockIdx.x, gridDim.x,
       [&](float (&sum)[rows][Shape::vectors], const uint8_t* const(&row)[rows]) {
         if (wide) {
-          dot_dense<Element, true>(sum, row, x, k);
+          dot_dense<Element, true>(sum, row, x, k, lane_id(), warp_size);
         } else {
-          dot_dense<Element, false>(sum, row, x, k);
+          dot_dense<Element, false>(sum, row, x, k, lane_id(), warp_size);
         }
       },
       finish);
+}
+
+// The product of one row of a dense matrix with a vector by all warps of the block: for matrices of so few rows that
+// each has a block of its own. finish is called in one thread.
+template <class Element, class Shape, class Finish>
+ZINC_DEVICE void row_dense(const uint8_t* matrix, uint32_t r, uint32_t k, const float* x, Finish finish) {
+  float sum[1][1] = {};
+  const uint8_t* const row[] = {matrix + r * (uint64_t{k} * Element::bytes)};
+  const float* const vector[] = {x};
+  if (k % Element::wide_columns == 0 && is_aligned(matrix, 16) && is_aligned(x, 16)) {
+    dot_dense<Element, true>(sum, row, vector, k, threadIdx.x, Shape::threads);
+  } else {
+    dot_dense<Element, false>(sum, row, vector, k, threadIdx.x, Shape::threads);
+  }
+  ZINC_SHARED(float[Shape::warps], partial);
+  const float part = warp_sum(sum[0][0]);
+  if (lane_id() == 0) partial[warp_id()] = part;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    float dots[1] = {0.0f};
+#pragma unroll
+    for (unsigned w = 0; w < Shape::warps; ++w) dots[0] += partial[w];
+    finish(r, 0, dots);
+  }
 }
 
 // The plain contract for a dense matrix: y[r] = dot, or y[r] += dot where acc_mode is not 0.
@@ -107,7 +131,12 @@ template <class Element, class Shape, class Push>
 ZINC_DEVICE void dmmv_dense(const uint8_t* weights, const uint8_t* x, uint8_t* y, const Push& p) {
   const uint8_t* const matrix[] = {weights + p.a_offset};
   const float* const vector[] = {at_byte<float>(x, p.x_offset)};
-  matvec_dense<Element, Shape>(matrix, p.m, p.k, vector, StoreRow{at_byte<float>(y, p.y_offset), 0, p.acc_mode != 0});
+  const StoreRow store{at_byte<float>(y, p.y_offset), 0, p.acc_mode != 0};
+  if (p.m <= gridDim.x) {
+    if (blockIdx.x < p.m) row_dense<Element, Shape>(matrix[0], blockIdx.x, p.k, vector[0], store);
+  } else {
+    matvec_dense<Element, Shape>(matrix, p.m, p.k, vector, store);
+  }
 }
 
 // Two f32 matrices applied to n_tokens vectors, Shape::vectors at a time. Grid: x over row groups, y over such chunks
@@ -138,7 +167,7 @@ ZINC_DEVICE float warp_dot_f32(const uint8_t* weights, const float* x, uint32_t 
   float sum[1][1] = {};
   const uint8_t* const row[] = {weights};
   const float* const vector[] = {x};
-  dot_dense<DenseF32, true>(sum, row, vector, k);
+  dot_dense<DenseF32, true>(sum, row, vector, k, lane_id(), warp_size);
   return warp_sum(sum[0][0]);
 }
 

@@ -434,6 +434,24 @@ struct TileWork {
   }
 };
 
+// Asks for what a warp multiplies first. To be called before wait_for_previous().
+template <class Tiles, class Shape>
+ZINC_DEVICE void prefetch_tiles(const uint8_t* matrix, uint32_t m, uint32_t k, uint32_t block, uint32_t blocks) {
+#if ZINC_ARCH >= 90
+  const TileWork<Tiles, Shape, 1> work(m, k, block, blocks);
+  const uint32_t row = work.first * mma_rows + lane_id();
+  if (work.first < work.tiles && work.part < work.steps && lane_id() < mma_rows && row < m) {
+    constexpr uint64_t unit = 16;
+    const uint64_t at = uint64_t{work.part} * Tiles::step_bytes;
+    const uint64_t from = reinterpret_cast<uint64_t>(matrix + row * work.row_size + at) / unit * unit;
+    const uint64_t to =
+        reinterpret_cast<uint64_t>(matrix + row * work.row_size + min(at + Tiles::step_bytes, work.row_size)) / unit *
+        unit;
+    if (to > from) prefetch_l2(reinterpret_cast<const uint8_t*>(from), static_cast<uint32_t>(to - from));
+  }
+#endif
+}
+
 // Weights that lanes load into registers, `stages` steps ahead.
 template <class Tiles, class Shape, unsigned matrices>
 class DirectFeed {

@@ -15,9 +15,11 @@
 //@ [arch.86]
 //@ tile = { steps = 72 }
 //@ [arch.90]
-//@ tile = { steps = 184 }
+//@ tile = { warps = 16, split = 4, stages = 1, steps = 184 }
+//@ [arch.100]
+//@ tile = { warps = 8, split = 2, stages = 2, steps = 184 }
 //@ [arch.120]
-//@ tile = { steps = 72 }
+//@ tile = { warps = 8, split = 2, stages = 2, steps = 72 }
 #include "zinc/dmmv_q4k_batch.h"
 
 #include "zinc/dmmv_tiles.cuh"

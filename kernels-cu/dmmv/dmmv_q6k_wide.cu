@@ -14,7 +14,7 @@
 //@ [arch.86]
 //@ tile = { warps = 4, split = 1, steps = 60, head = 31360 }
 //@ [arch.90]
-//@ tile = { warps = 16, split = 4, steps = 72, head = 125056 }
+//@ tile = { warps = 16, split = 2, steps = 72, head = 125056 }
 //@ [arch.120]
 //@ tile = { warps = 4, split = 1, steps = 60, head = 31360 }
 #include "zinc/dmmv_q6k_wide.h"

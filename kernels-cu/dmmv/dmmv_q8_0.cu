@@ -26,7 +26,7 @@ namespace tile = dmmv_q8_0_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q8_0(const uint8_t* weights, const uint8_t* x, uint8_t* y, dmmv_q8_0_push p) {
-  using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head>;
+  using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head, false, false>;
   zinc::prefetch_tiles<zinc::Q8_0Tiles, Shape>(weights + p.a_offset, p.m, p.k, blockIdx.x, gridDim.x);
   zinc::wait_for_previous();
   zinc::dmmv_tiles<zinc::Q8_0Tiles, Shape, tile::rows, tile::columns>(weights, x, y, p);

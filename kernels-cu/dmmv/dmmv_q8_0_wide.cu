@@ -14,9 +14,9 @@
 //@ [arch.86]
 //@ tile = { warps = 4, split = 1, steps = 56, head = 37504 }
 //@ [arch.90]
-//@ tile = { warps = 16, split = 4, steps = 72, head = 149632 }
+//@ tile = { warps = 8, split = 4, stages = 4, steps = 72, head = 148608 }
 //@ [arch.120]
-//@ tile = { warps = 4, split = 1, steps = 56, head = 37504 }
+//@ tile = { warps = 4, split = 1, stages = 2, steps = 56, head = 37504 }
 #include "zinc/dmmv_q8_0_wide.h"
 
 #include "zinc/dmmv_tiles.cuh"

@@ -17,6 +17,7 @@ struct ExpertShape {
   static constexpr unsigned steps = steps_;
   static constexpr unsigned head = head_;
   static constexpr unsigned vectors = 1;
+  static constexpr bool hold = false;
   static constexpr unsigned sets = sets_;
   static constexpr unsigned tile_rows = sets * mma_rows;
   static_assert((warps & (warps - 1)) == 0, "the warps are split evenly");
@@ -177,7 +178,7 @@ class StagedUnit {
     addresses_[j] = static_cast<uint32_t>(reinterpret_cast<uint64_t>(from));
     left_ = left;
     if (rows > first) {
-      Step::template copy<mma_rows>(stage_ + j * stage_bytes<Tiles>, from, row_size, rows - first, left);
+      Step::template copy<mma_rows, false>(stage_ + j * stage_bytes<Tiles>, from, row_size, rows - first, left);
     }
   }
   ZINC_DEVICE void loaded() const { async_commit(); }

@@ -185,8 +185,8 @@ struct Planes {
       const bool second = c % (2 * 16) >= 16;
 #pragma unroll
       for (unsigned p = 0; p < planes; ++p) {
-        const uint32_t own = words[p][second];
-        const uint32_t other = __shfl_xor_sync(full_warp, words[p][!second], partner);
+        const uint32_t own = second ? words[p][1] : words[p][0];
+        const uint32_t other = __shfl_xor_sync(full_warp, second ? words[p][0] : words[p][1], partner);
         words[p][0] = __byte_perm(second ? other : own, second ? own : other, 0x5140u);
         words[p][1] = __byte_perm(second ? other : own, second ? own : other, 0x7362u);
       }

@@ -46,8 +46,10 @@ constexpr bool has_tiles = ZINC_ARCH == 0 || ZINC_ARCH >= 80;
 
 // A block has `warps` warps, at least `split` of them on a tile, each of which has the weights of `stages` steps on
 // their way; at most `steps` steps, over all `vectors` vectors, are in shared memory, of which `head` bytes exist
-// whatever their number.
-template <unsigned warps_, unsigned split_, unsigned stages_, unsigned steps_, unsigned head_, unsigned vectors_ = 1>
+// whatever their number. `cached` says whether weights that are staged are copied by way of the first cache, `hold`
+// whether warps have so many steps that constants are worth registers.
+template <unsigned warps_, unsigned split_, unsigned stages_, unsigned steps_, unsigned head_, bool cached_ = false,
+          bool hold_ = true, unsigned vectors_ = 1>
 struct TileShape {
   static constexpr unsigned warps = warps_;
   static constexpr unsigned threads = warps * warp_size;
@@ -55,9 +57,11 @@ struct TileShape {
   static constexpr unsigned stages = stages_;
   static constexpr unsigned steps = steps_;
   static constexpr unsigned head = head_;
+  static constexpr bool cached = cached_;
+  static constexpr bool hold = hold_;
   static constexpr unsigned vectors = vectors_;
   template <unsigned count>
-  using With = TileShape<warps, split, stages, steps, head, count>;
+  using With = TileShape<warps, split, stages, steps, head, cached, hold, count>;
   static_assert((warps & (warps - 1)) == 0, "the warps are split evenly");
 };
 
@@ -113,9 +117,9 @@ struct TwoPlanes {
 
   int32_t start[4];
 
-  ZINC_DEVICE TwoPlanes() {
+  explicit ZINC_DEVICE TwoPlanes(bool hold) {
 #pragma unroll
-    for (unsigned i = 0; i < 4; ++i) start[i] = static_cast<int32_t>(held(i % 2 == 0 ? low_start : high_start));
+    for (unsigned i = 0; i < 4; ++i) start[i] = static_cast<int32_t>(held(i % 2 == 0 ? low_start : high_start, hold));
   }
 
   static ZINC_DEVICE float both(int32_t low, int32_t high) {
@@ -140,17 +144,18 @@ struct TileLane : TwoPlanes {
 
   // `first` are the planes of vector 0; those of the next ones follow.
   ZINC_DEVICE TileLane(const uint8_t* zeros, const Planes<Tiles>& first)
-      : own_planes(mine() ? first.memory + quad_lane() % 2 * 16 : zeros),
-        scales(first.scales() + quad_lane() * (step_sets * Layout::set_scales * 4)),
-        sums(first.sums() + quad_lane() * 8),
+      : TwoPlanes(Shape::hold),
+        own_planes(mine() ? first.memory + quad_lane() % 2 * 16 : zeros, Shape::hold),
+        scales(first.scales() + quad_lane() * (step_sets * Layout::set_scales * 4), Shape::hold),
+        sums(first.sums() + quad_lane() * 8, Shape::hold),
         vector_stride(first.steps * Layout::step_bytes),
-        lane(quad_lane()) {
-    plane_stride = held(mine() ? Layout::plane_bytes : 0);
+        lane(quad_lane(), Shape::hold) {
+    plane_stride = held(mine() ? Layout::plane_bytes : 0, Shape::hold);
 #pragma unroll
     for (unsigned set = 0; set < step_sets; ++set) {
       // Zeros are read from other banks than the planes that lanes of the same eight read.
       const unsigned at = Layout::plane_at(set, token() / planes_per_half, token() % planes_per_half);
-      set_at[set] = held(mine() ? at : at % 128 < 64 ? 64 : 0);
+      set_at[set] = held(mine() ? at : at % 128 < 64 ? 64 : 0, Shape::hold);
     }
     plane_vector = mine() ? vector_stride : 0;
   }
@@ -158,12 +163,14 @@ struct TileLane : TwoPlanes {
   // Of a row, what the lane adds up.
   static constexpr unsigned sums_per_row = Shape::vectors;
 
-  // The sums of all four lanes.
-  static ZINC_DEVICE void join(float (&total)[2][Shape::vectors], const float (&sum)[2][sums_per_row]) {
+  // Stores the sums of the quad's lanes as [vector][row].
+  static ZINC_DEVICE void store(float* partial, const float (&sum)[2][sums_per_row]) {
+    const unsigned lane = quad_lane();
 #pragma unroll
-    for (unsigned r = 0; r < 2; ++r) {
-#pragma unroll
-      for (unsigned v = 0; v < Shape::vectors; ++v) total[r][v] = warp_sum<4>(sum[r][v]);
+    for (unsigned v = 0; v < Shape::vectors; ++v) {
+      const float first = warp_sum<4>(sum[0][v]);
+      const float second = warp_sum<4>(sum[1][v]);
+      if (lane < 2) partial[v * mma_rows + lane_id() / 4 + 8 * lane] = lane == 0 ? first : second;
     }
   }
 
@@ -298,35 +305,31 @@ struct TilePairs : TwoPlanes {
   SharedAddress planes;  // of the lane's token
   SharedAddress scales;  // of the vector whose sums the lane has
   SharedAddress sums;
-  uint32_t plane_at[groups / 2];
+  uint32_t first_plane;
   uint32_t pair_stride;
   typename Tiles::Lane lane;
 
   // `first` are the planes of vector 0; those of the next ones follow.
   ZINC_DEVICE TilePairs(const uint8_t*, const Planes<Tiles>& first)
-      : planes(first.memory + lane_id() / 16 * (first.steps * Layout::step_bytes) + lane_id() % 4 * 16),
+      : TwoPlanes(Shape::hold),
+        planes(first.memory + lane_id() / 16 * (first.steps * Layout::step_bytes) + lane_id() % 4 * 16),
         scales(first.scales() + lane_id() % 4 / 2 * (first.steps * Layout::step_bytes) + lane_id() % 2 * 4),
         sums(first.sums() + lane_id() % 4 / 2 * (first.steps * Layout::step_bytes) + lane_id() % 2 * 16),
         pair_stride(2 * first.steps * Layout::step_bytes),
-        lane(lane_id() % 4) {
-#pragma unroll
-    for (unsigned i = 0; i < groups / 2; ++i) plane_at[i] = held(Layout::plane_at(i, lane_id() / 4 % zinc::planes));
+        lane(lane_id() % 4, Shape::hold) {
+    first_plane = held(Layout::plane_at(0, lane_id() / 4 % zinc::planes));
   }
 
   static constexpr unsigned sums_per_row = pairs;
 
-  // The sums of all four lanes.
-  static ZINC_DEVICE void join(float (&total)[2][Shape::vectors], const float (&sum)[2][sums_per_row]) {
-    const bool second = lane_id() % 4 >= 2;
+  // Stores the sums of the quad's lanes as [vector][row]: of each two lanes, one has a row of their vector.
+  static ZINC_DEVICE void store(float* partial, const float (&sum)[2][sums_per_row]) {
+    const bool second = lane_id() % 2 == 1;
+    float* const at = partial + lane_id() % 4 / 2 * mma_rows + lane_id() / 4 + (second ? 8 : 0);
 #pragma unroll
-    for (unsigned r = 0; r < 2; ++r) {
-#pragma unroll
-      for (unsigned p = 0; p < pairs; ++p) {
-        const float own = warp_sum<2>(sum[r][p]);
-        const float other = __shfl_xor_sync(full_warp, own, 2);
-        total[r][2 * p] = second ? other : own;
-        total[r][2 * p + 1] = second ? own : other;
-      }
+    for (unsigned p = 0; p < pairs; ++p) {
+      const float other = __shfl_xor_sync(full_warp, second ? sum[0][p] : sum[1][p], 1);
+      at[2 * p * mma_rows] = (second ? sum[1][p] : sum[0][p]) + other;
     }
   }
 
@@ -347,9 +350,10 @@ struct TilePairs : TwoPlanes {
           a[h][2 * j + 1] = row1.word(2 * i + h, j);
         }
       }
+      const SharedAddress pair_planes = here + (first_plane ^ Layout::plane_at(i, 0));
 #pragma unroll
       for (unsigned p = 0; p < pairs; ++p) {
-        const uint4 b4 = (here + (p * pair_stride + plane_at[i])).load4();
+        const uint4 b4 = (pair_planes + p * pair_stride).load4();
         const uint32_t b[2][2] = {{b4.x, b4.y}, {b4.z, b4.w}};
 #pragma unroll
         for (unsigned h = 0; h < 2; ++h) {
@@ -515,7 +519,7 @@ class StagedStep {
   // Starts the copy of the step that begins at `from`, and of those of the next rows, at most `most_rows` of them. The
   // matrix has `below` rows from this one on; `left` is what is left of a row from there on. Chunks at the end of a row
   // reach into the next one.
-  template <unsigned most_rows>
+  template <unsigned most_rows, bool cached>
   static ZINC_DEVICE void copy(SharedAddress to, const uint8_t* from, uint64_t row_size, uint32_t below,
                                uint64_t left) {
     const unsigned rows = min(below, most_rows);
@@ -524,17 +528,20 @@ class StagedStep {
       copy_last<most_rows>(to, from, row_size, rows, static_cast<uint32_t>(left), readable);
       return;
     }
+    // Rows of a multiple of 16 bytes lie alike in their chunks.
+    const unsigned past = static_cast<unsigned>(reinterpret_cast<uint64_t>(from) % chunk);
+    const unsigned span = Tiles::step_bytes + (row_size % chunk == 0 ? past : chunk - Tiles::alignment);
     {
       const unsigned c = lane_id() % row_lanes;
       const unsigned odd = lane_id() / row_lanes;
       const uint8_t* row = from + odd * row_size + chunk * c;
       const SharedAddress here = to + (odd * Tiles::pitch + chunk * c);
-      if (c < chunks) {
+      if (chunk * c < span) {
 #pragma unroll
         for (unsigned i = 0; i < most_rows; i += 2) {
           // Not a multiple of the row's size, which would be a multiplication each.
           row = opaque(row);
-          (here + i * Tiles::pitch).copy16(whole(row));
+          (here + i * Tiles::pitch).template copy16<cached>(whole(row));
           row += 2 * row_size;
         }
       }
@@ -543,8 +550,8 @@ class StagedStep {
       static_assert(more_chunks * most_rows <= warp_size);
       const unsigned c = row_lanes + lane_id() / most_rows;
       const unsigned i = lane_id() % most_rows;
-      if (c < chunks) {
-        (to + (i * Tiles::pitch + chunk * c)).copy16(whole(from + i * row_size + chunk * c));
+      if (chunk * c < span) {
+        (to + (i * Tiles::pitch + chunk * c)).template copy16<cached>(whole(from + i * row_size + chunk * c));
       }
     }
   }
@@ -587,7 +594,7 @@ class StagedStep {
       if (here >= row + left) {
         there.clear16();
       } else if (here + chunk <= end) {
-        there.copy16(here);
+        there.template copy16<false>(here);
       } else {
         copy_part(there, here, static_cast<unsigned>(end - here));
       }
@@ -636,7 +643,7 @@ class StagedFeed {
       const uint64_t at = uint64_t{step_} * Tiles::step_bytes;
 #pragma unroll
       for (unsigned i = 0; i < matrices; ++i) {
-        Step::template copy<Work::tile_rows>(
+        Step::template copy<Work::tile_rows, Shape::cached>(
             stages_ + (stage * stage_bytes<Tiles> + i * Work::tile_rows * Tiles::pitch),
             matrix_[i] + first * work_.row_size + at, work_.row_size, work_.m - first, work_.row_size - at);
       }
@@ -702,55 +709,44 @@ ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8
 
   using Lane = typename select<Tiles::pairs, TilePairs<Tiles, Shape>, TileLane<Tiles, Shape>>::type;
   const Lane x(memory.memory, memory.vector(0, work.steps));
-  const unsigned group = lane_id() / 4;
-  const unsigned lane = lane_id() % 4;
   float sum[2][Lane::sums_per_row] = {};
   unsigned turn = 0;
   const auto finish_tile = [&](uint32_t tile) {
-    float total[2][Shape::vectors];
-    Lane::join(total, sum);
     const uint64_t first = uint64_t{tile} * tile_rows;
+    Lane::store(memory.partial(turn % 2, warp_id()), sum);
     if (work.split == 1) {
-      const uint64_t r = first + group + (matrices == 1 ? 8 * lane : 0);
-      if (lane < 2 / matrices && r < m) {
-#pragma unroll
-        for (unsigned v = 0; v < Shape::vectors; ++v) {
-          float dots[matrices];
-#pragma unroll
-          for (unsigned i = 0; i < matrices; ++i) {
-            dots[i] = matrices == 2 ? total[i][v] : lane == 0 ? total[0][v] : total[1][v];
-          }
-          finish(static_cast<uint32_t>(r), v, dots);
-        }
-      }
+      __syncwarp();
     } else {
-      if (lane < 2) {
-        float* const partial = memory.partial(turn, warp_id()) + group + 8 * lane;
-#pragma unroll
-        for (unsigned v = 0; v < Shape::vectors; ++v) partial[v * mma_rows] = lane == 0 ? total[0][v] : total[1][v];
-      }
       join_warps(work.slot, work.split);
-      if (work.part == 0) {
-        // Lanes 0 .. 15 add the even parts of a row, 16 .. 31 the odd ones.
-        const unsigned odd = lane_id() / mma_rows;
-        const unsigned row = lane_id() % mma_rows;
-#pragma unroll
-        for (unsigned v = 0; v < Shape::vectors; ++v) {
-          float joined = 0.0f;
-#pragma unroll
-          for (unsigned w = 0; w < Shape::warps; w += 2) {
-            if (w < work.split) joined += memory.partial(turn, warp_id() + w + odd)[v * mma_rows + row];
-          }
-          joined = warp_sum<2, mma_rows>(joined);
-          const float other = matrices == 2 ? __shfl_xor_sync(full_warp, joined, 8) : 0.0f;
-          float dots[matrices];
-#pragma unroll
-          for (unsigned i = 0; i < matrices; ++i) dots[i] = i == 0 ? joined : other;
-          if (lane_id() < tile_rows && first + row < m) finish(static_cast<uint32_t>(first + row), v, dots);
-        }
-      }
-      turn ^= 1;
     }
+    const float* const partial = memory.partial(turn % 2, warp_id() - work.part);
+    constexpr unsigned floats = TileMemory<Tiles, Shape>::partial_floats;
+    if constexpr (Shape::vectors > 1) {
+      static_assert(matrices == 1);
+      // The sums are dealt out to all lanes of the warps.
+      for (unsigned i = work.part * warp_size + lane_id(); i < floats; i += work.split * warp_size) {
+        float dots[1] = {partial[i]};
+        for (unsigned w = 1; w < work.split; ++w) dots[0] += partial[w * floats + i];
+        const unsigned row = i % mma_rows;
+        if (first + row < m) finish(static_cast<uint32_t>(first + row), i / mma_rows, dots);
+      }
+    } else if (work.part == 0) {
+      // Lanes 0 .. 15 add the even parts of a row, 16 .. 31 the odd ones.
+      const unsigned odd = lane_id() / mma_rows;
+      const unsigned row = lane_id() % mma_rows;
+      float total = 0.0f;
+#pragma unroll
+      for (unsigned w = 0; w < Shape::warps; w += 2) {
+        if (w + odd < work.split) total += partial[(w + odd) * floats + row];
+      }
+      total = warp_sum<2, mma_rows>(total);
+      const float other = matrices == 2 ? __shfl_xor_sync(full_warp, total, 8) : 0.0f;
+      float dots[matrices];
+#pragma unroll
+      for (unsigned i = 0; i < matrices; ++i) dots[i] = i == 0 ? total : other;
+      if (lane_id() < tile_rows && first + row < m) finish(static_cast<uint32_t>(first + row), 0, dots);
+    }
+    ++turn;
 #pragma unroll
     for (unsigned r = 0; r < 2; ++r) {
 #pragma unroll

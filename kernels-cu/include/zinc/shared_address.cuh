@@ -8,11 +8,12 @@
 namespace zinc {
 
 // `value` in a register of its own: what comes out of a shuffle cannot be computed anew. All lanes call it together.
-ZINC_DEVICE uint32_t held(uint32_t value) {
+// What is used a few times only is not worth it: then `hold` is false.
+ZINC_DEVICE uint32_t held(uint32_t value, [[maybe_unused]] bool hold = true) {
 #ifdef ZINC_EMULATOR
   return value;
 #else
-  return __shfl_sync(full_warp, value, lane_id());
+  return hold ? static_cast<uint32_t>(__shfl_sync(full_warp, value, lane_id())) : value;
 #endif
 }
 
@@ -34,10 +35,10 @@ class SharedAddress {
  public:
   // All lanes of the warp call it together.
 #ifdef ZINC_EMULATOR
-  explicit SharedAddress(const uint8_t* shared) : at_(const_cast<uint8_t*>(shared)) {}
+  explicit SharedAddress(const uint8_t* shared, bool = true) : at_(const_cast<uint8_t*>(shared)) {}
 #else
-  explicit ZINC_DEVICE SharedAddress(const uint8_t* shared)
-      : at_(held(static_cast<uint32_t>(__cvta_generic_to_shared(shared)))) {}
+  explicit ZINC_DEVICE SharedAddress(const uint8_t* shared, bool hold = true)
+      : at_(held(static_cast<uint32_t>(__cvta_generic_to_shared(shared)), hold)) {}
 #endif
 
   ZINC_DEVICE SharedAddress operator+(uint32_t bytes) const { return SharedAddress(at_ + bytes); }
@@ -117,7 +118,10 @@ class SharedAddress {
   // Starts a copy of 4 bytes of global memory to here, both 4-byte aligned.
   ZINC_DEVICE void copy4(const uint8_t* from) const { async_copy<4>(at_, from); }
   // Starts a copy of 16 bytes of global memory to here, both 16-byte aligned.
-  ZINC_DEVICE void copy16(const uint8_t* from) const { async_copy<16>(at_, from); }
+  template <bool cached>
+  ZINC_DEVICE void copy16(const uint8_t* from) const {
+    async_copy_passing<cached>(at_, from);
+  }
 };
 
 }  // namespace zinc

@@ -10,7 +10,7 @@ struct HalfLane {
   unsigned half;  // 0 for the first two lanes of the quad
   unsigned side;  // which of the two
 
-  explicit ZINC_DEVICE HalfLane(unsigned lane) : half(lane / 2), side(lane % 2) {}
+  explicit ZINC_DEVICE HalfLane(unsigned lane, bool) : half(lane / 2), side(lane % 2) {}
 };
 
 // The factors where they are the scales of the lane's blocks.

@@ -15,7 +15,7 @@ ZINC_DEVICE unsigned k_tile_position(unsigned column) {
   return (chunk / 2 * 2 + high) * set_columns + chunk % 2 * 32 + column % 32;
 }
 
-// What differs between the lanes of a quad: how they decode the head. Held, since every step needs it.
+// What differs between the lanes of a quad: how they decode the head.
 struct KTileLane {
   uint32_t low_bytes;
   uint32_t top_bytes;
@@ -24,14 +24,14 @@ struct KTileLane {
   uint32_t low_mask;
   uint32_t minimum_bytes;
 
-  explicit ZINC_DEVICE KTileLane(unsigned lane) {
+  explicit ZINC_DEVICE KTileLane(unsigned lane, bool hold) {
     const bool second = lane >= 2;
-    low_bytes = held(second ? 0x7632u : 0x5410u);
-    top_bytes = held(second ? 0x3232u : 0x1010u);
-    half_shift = held(second ? 2 : 0);
-    whole_mask = held(second ? 0x30303030u : 0x3F3F3F3Fu);
-    low_mask = held(second ? 0x0F0F0F0Fu : 0u);
-    minimum_bytes = held(0x7440u + lane % 2 * 2);
+    low_bytes = held(second ? 0x7632u : 0x5410u, hold);
+    top_bytes = held(second ? 0x3232u : 0x1010u, hold);
+    half_shift = held(second ? 2 : 0, hold);
+    whole_mask = held(second ? 0x30303030u : 0x3F3F3F3Fu, hold);
+    low_mask = held(second ? 0x0F0F0F0Fu : 0u, hold);
+    minimum_bytes = held(0x7440u + lane % 2 * 2, hold);
   }
 };
 
@@ -48,11 +48,11 @@ struct KPairLane {
   uint32_t whole_mask;
   uint32_t low_mask;
 
-  explicit ZINC_DEVICE KPairLane(unsigned lane) {
+  explicit ZINC_DEVICE KPairLane(unsigned lane, bool hold) {
     const bool second = lane % 2 == 1;
-    half_shift = held(second ? 2 : 0);
-    whole_mask = held(second ? 0x30303030u : 0x3F3F3F3Fu);
-    low_mask = held(second ? 0x0F0F0F0Fu : 0u);
+    half_shift = held(second ? 2 : 0, hold);
+    whole_mask = held(second ? 0x30303030u : 0x3F3F3F3Fu, hold);
+    low_mask = held(second ? 0x0F0F0F0Fu : 0u, hold);
   }
 };
 

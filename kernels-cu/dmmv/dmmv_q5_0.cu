@@ -14,7 +14,7 @@
 //@ [arch.86]
 //@ tile = { warps = 4, split = 1, steps = 64, head = 27264 }
 //@ [arch.90]
-//@ tile = { cached = 1, warps = 16, split = 4, steps = 72, head = 108672 }
+//@ tile = { cached = 1, warps = 16, split = 2, steps = 72, head = 108672 }
 //@ [arch.120]
 //@ tile = { warps = 4, split = 1, steps = 64, head = 27264 }
 #include "zinc/dmmv_q5_0.h"

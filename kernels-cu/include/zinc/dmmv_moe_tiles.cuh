@@ -197,10 +197,10 @@ class StagedUnit {
       }
       __syncwarp();
     }
-    const typename Tiles::Fragment row0(Step::row(rows + group * Tiles::pitch, addresses_[j] + group * row_size), lane);
-    const typename Tiles::Fragment row1(
-        Step::row(rows + (group + 8) * Tiles::pitch, addresses_[j] + (group + 8) * row_size), lane);
-    use(row0, row1);
+    typename Tiles::Fragment fragments[2];
+    Step::take(fragments, rows + group * Tiles::pitch, rows + (group + 8) * Tiles::pitch,
+               addresses_[j] + group * row_size, addresses_[j] + (group + 8) * row_size, row_size, lane);
+    use(fragments[0], fragments[1]);
   }
 };
 

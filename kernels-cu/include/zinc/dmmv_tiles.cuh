@@ -26,7 +26,7 @@
 //   set_scale(set)             a power of two that the bytes of a set are to be multiplied with
 //   Lane                       (lane of the quad): what decoding needs to know of it
 //   Fragment                   what a lane holds of a row's step: load(first byte of the step, lane of the quad), or
-//                              with a pitch Fragment(StagedRow, Lane); word(set, i, Lane) is four weights as bytes,
+//                              with a pitch load(StagedRow, Lane); word(set, i, Lane) is four weights as bytes,
 //                              or of `parts` = 2, word(set, i, Lane, part) what four weights are the difference of
 //   has_outer                  whether Factors has factors of all scales and of all minimums
 //   Factors                    (fragment, Lane): scale[scale of a set, all sets], outer, and with minimums minimum[2]
@@ -556,9 +556,18 @@ class StagedStep {
     }
   }
 
-  // What was copied of the step that begins at the address of which these are the lower bits.
-  static ZINC_DEVICE StagedRow row(SharedAddress copied, uint32_t address) {
-    return StagedRow(copied, address % chunk);
+  // What a lane takes of two rows that were copied, of the steps that begin at the addresses of which these are the
+  // lower bits. In all lanes of the warp, rows are `row_size` bytes apart.
+  template <class Fragment, class Lane>
+  static ZINC_DEVICE void take(Fragment (&rows)[2], SharedAddress copied0, SharedAddress copied1, uint32_t address0,
+                               uint32_t address1, uint32_t row_size, const Lane& lane) {
+    if (Tiles::alignment % 4 == 0 || ((row_size | address0 | address1) & 3u) == 0) {
+      rows[0].load(StagedRow<true>(copied0, address0 % chunk), lane);
+      rows[1].load(StagedRow<true>(copied1, address1 % chunk), lane);
+    } else {
+      rows[0].load(StagedRow<false>(copied0, address0 % chunk), lane);
+      rows[1].load(StagedRow<false>(copied1, address1 % chunk), lane);
+    }
   }
 
   // Clears the factors behind the end of a row, of which `left` bytes were in the step that was copied from `address`
@@ -671,9 +680,10 @@ class StagedFeed {
       }
       __syncwarp();
     }
-    const typename Tiles::Fragment row0(Step::row(rows + group * Tiles::pitch, at0), lane);
-    const typename Tiles::Fragment row1(Step::row(rows + (group + 8) * Tiles::pitch, at1), lane);
-    use(row0, row1);
+    typename Tiles::Fragment fragments[2];
+    Step::take(fragments, rows + group * Tiles::pitch, rows + (group + 8) * Tiles::pitch, at0, at1,
+               static_cast<uint32_t>(work_.row_size), lane);
+    use(fragments[0], fragments[1]);
   }
 
  private:

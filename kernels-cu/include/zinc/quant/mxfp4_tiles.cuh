@@ -35,14 +35,15 @@ struct Mxfp4Tiles {
     uint32_t codes[step_sets][2];
     float scale[step_sets];
 
-    ZINC_DEVICE Fragment(const StagedRow& row, const Lane& lane) {
+    template <class Row>
+    ZINC_DEVICE void load(const Row& row, const Lane& lane) {
       constexpr unsigned codes_at = 1;
-#pragma unroll
-      for (unsigned s = 0; s < step_sets; ++s) {
-        const unsigned block = Mxfp4::block_bytes * s + 4 * Mxfp4::block_bytes * lane.half;
-        row.from(block + codes_at + 8 * lane.side).load(0, codes[s]);
-        scale[s] = Mxfp4::power(row.load_byte(block));
-      }
+      for_constants<step_sets>([&](auto s) {
+        constexpr unsigned block = Mxfp4::block_bytes * decltype(s)::index;
+        const unsigned half = 4 * Mxfp4::block_bytes * lane.half;
+        row.template load<block + codes_at>(half + 8 * lane.side, codes[s.index]);
+        scale[s.index] = Mxfp4::power(row.template load_byte<block>(half));
+      });
     }
 
     // Twice the positive weights, or twice the negative ones without their sign, and zeros. The nibbles are the

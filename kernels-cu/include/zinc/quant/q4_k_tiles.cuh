@@ -32,10 +32,10 @@ struct Q4KTiles {
 
     ZINC_DEVICE void load(const uint8_t* block, unsigned lane) {
       constexpr unsigned quants_at = 16;
-      head = __ldcs(reinterpret_cast<const uint4*>(block));
+      head = load_passing(reinterpret_cast<const uint4*>(block));
 #pragma unroll
       for (unsigned i = 0; i < 2; ++i) {
-        quants[i] = __ldcs(reinterpret_cast<const uint4*>(block + quants_at + 64 * i + 16 * lane));
+        quants[i] = load_passing(reinterpret_cast<const uint4*>(block + quants_at + 64 * i + 16 * lane));
       }
     }
 
@@ -69,10 +69,10 @@ struct Q4KPairs {
 
     ZINC_DEVICE void load(const uint8_t* block, unsigned lane) {
       constexpr unsigned quants_at = 16;
-      head = __ldcs(reinterpret_cast<const uint4*>(block));
+      head = load_passing(reinterpret_cast<const uint4*>(block));
 #pragma unroll
       for (unsigned i = 0; i < 4; ++i) {
-        quants[i] = __ldcs(reinterpret_cast<const uint2*>(block + quants_at + 32 * i + 8 * lane));
+        quants[i] = load_passing(reinterpret_cast<const uint2*>(block + quants_at + 32 * i + 8 * lane));
       }
     }
 

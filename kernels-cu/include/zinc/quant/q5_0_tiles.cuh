@@ -8,8 +8,8 @@
 
 namespace zinc {
 
-// As q5_1: a set has two neighbouring blocks, of each of which a lane has eight bytes of nibbles. Weight bytes are
-// 8 (q - 16).
+// A set has blocks s and s + 4, whose alignment is the same, one for each half of a quad. Of a block's 16 bytes of
+// nibbles, a lane has eight. Weight bytes are 8 (q - 16).
 struct Q5_0Tiles {
   using Format = Q5_0;
   using Row = int8_t;
@@ -27,7 +27,7 @@ struct Q5_0Tiles {
 
   // Bytes 0 .. 7 of a lane are those of low nibbles, 8 .. 15 of high ones.
   static ZINC_DEVICE unsigned position(unsigned column) {
-    return column / 32 * 32 + column / 8 % 2 * 16 + column / 16 % 2 * 8 + column % 8;
+    return column / 32 % 4 * set_columns + column / 128 * 32 + column / 8 % 2 * 16 + column / 16 % 2 * 8 + column % 8;
   }
   static ZINC_DEVICE float set_scale(unsigned) { return 0.125f; }
 
@@ -36,16 +36,17 @@ struct Q5_0Tiles {
     uint32_t nibbles[step_sets][2];
     float scale[step_sets];
 
-    ZINC_DEVICE Fragment(const StagedRow& row, const Lane& lane) {
+    template <class Row>
+    ZINC_DEVICE void load(const Row& row, const Lane& lane) {
       constexpr unsigned fifths_at = 2;
       constexpr unsigned nibbles_at = 6;
-#pragma unroll
-      for (unsigned s = 0; s < step_sets; ++s) {
-        row.from(Q5_0::block_bytes * lane.half + fifths_at).load(2 * Q5_0::block_bytes * s, fifths[s]);
-        row.from(Q5_0::block_bytes * lane.half + nibbles_at + 8 * lane.side)
-            .load(2 * Q5_0::block_bytes * s, nibbles[s]);
-        scale[s] = row.load_half(Q5_0::block_bytes * (2 * s + lane.half));
-      }
+      for_constants<step_sets>([&](auto s) {
+        constexpr unsigned block = Q5_0::block_bytes * decltype(s)::index;
+        const unsigned half = 4 * Q5_0::block_bytes * lane.half;
+        row.template load<block + fifths_at>(half, fifths[s.index]);
+        row.template load<block + nibbles_at>(half + 8 * lane.side, nibbles[s.index]);
+        scale[s.index] = row.template load_half<block>(half);
+      });
     }
 
     ZINC_DEVICE uint32_t word(unsigned set, unsigned i, const Lane& lane) const {

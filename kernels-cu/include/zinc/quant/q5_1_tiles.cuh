@@ -36,20 +36,21 @@ struct Q5_1Tiles {
     uint32_t nibbles[step_sets][2];
     float minimum[2];
 
-    ZINC_DEVICE Fragment(const StagedRow& row, const Lane& lane) {
+    template <class Row>
+    ZINC_DEVICE void load(const Row& row, const Lane& lane) {
       constexpr unsigned minimum_at = 2;
       constexpr unsigned nibbles_at = 8;
-#pragma unroll
-      for (unsigned s = 0; s < step_sets; ++s) {
-        row.from(Q5_1::block_bytes * lane.half).load_aligned(2 * Q5_1::block_bytes * s, head[s]);
-        row.from(Q5_1::block_bytes * lane.half + nibbles_at + 8 * lane.side)
-            .load_aligned(2 * Q5_1::block_bytes * s, nibbles[s]);
-      }
-#pragma unroll
-      for (unsigned i = 0; i < 2; ++i) {
+      for_constants<step_sets>([&](auto s) {
+        constexpr unsigned block = 2 * Q5_1::block_bytes * decltype(s)::index;
+        const unsigned half = Q5_1::block_bytes * lane.half;
+        row.template load_aligned<block>(half, head[s.index]);
+        row.template load_aligned<block + nibbles_at>(half + 8 * lane.side, nibbles[s.index]);
+      });
+      for_constants<2>([&](auto i) {
         // Formats subtract their minimum; this one adds it.
-        minimum[i] = -row.load_half(Q5_1::block_bytes * (4 * lane.half + 2 * lane.side + i) + minimum_at);
-      }
+        minimum[i.index] = -row.template load_half<Q5_1::block_bytes* decltype(i)::index + minimum_at>(
+            Q5_1::block_bytes * (4 * lane.half + 2 * lane.side));
+      });
     }
 
     ZINC_DEVICE uint32_t word(unsigned set, unsigned i, const Lane& lane) const {

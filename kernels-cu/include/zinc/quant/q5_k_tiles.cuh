@@ -32,11 +32,11 @@ struct Q5KTiles {
     ZINC_DEVICE void load(const uint8_t* block, unsigned lane) {
       constexpr unsigned fifths_at = 16;
       constexpr unsigned quants_at = 48;
-      head = __ldcs(reinterpret_cast<const uint4*>(block));
-      fifths = __ldcs(reinterpret_cast<const uint4*>(block + fifths_at + 16 * (lane % 2)));
+      head = load_passing(reinterpret_cast<const uint4*>(block));
+      fifths = load_passing(reinterpret_cast<const uint4*>(block + fifths_at + 16 * (lane % 2)));
 #pragma unroll
       for (unsigned i = 0; i < 2; ++i) {
-        quants[i] = __ldcs(reinterpret_cast<const uint4*>(block + quants_at + 64 * i + 16 * lane));
+        quants[i] = load_passing(reinterpret_cast<const uint4*>(block + quants_at + 64 * i + 16 * lane));
       }
     }
 
@@ -75,11 +75,11 @@ struct Q5KPairs {
     ZINC_DEVICE void load(const uint8_t* block, unsigned lane) {
       constexpr unsigned fifths_at = 16;
       constexpr unsigned quants_at = 48;
-      head = __ldcs(reinterpret_cast<const uint4*>(block));
-      fifths = __ldcs(reinterpret_cast<const uint2*>(block + fifths_at + 8 * lane));
+      head = load_passing(reinterpret_cast<const uint4*>(block));
+      fifths = load_passing(reinterpret_cast<const uint2*>(block + fifths_at + 8 * lane));
 #pragma unroll
       for (unsigned i = 0; i < 4; ++i) {
-        quants[i] = __ldcs(reinterpret_cast<const uint2*>(block + quants_at + 32 * i + 8 * lane));
+        quants[i] = load_passing(reinterpret_cast<const uint2*>(block + quants_at + 32 * i + 8 * lane));
       }
     }
 

@@ -38,20 +38,19 @@ struct Q6KTiles {
     uint32_t scales[2];
     float d;
 
-    ZINC_DEVICE Fragment(const StagedRow& row, const Lane& lane) {
+    template <class Row>
+    ZINC_DEVICE void load(const Row& row, const Lane& lane) {
       constexpr unsigned high_at = 128;
       constexpr unsigned scales_at = 192;
       constexpr unsigned d_at = 208;
-      const StagedRow lows = row.from(64 * lane.half + 8 * lane.side);
-      const StagedRow highs = row.from(high_at + 32 * lane.half + 8 * lane.side);
-#pragma unroll
-      for (unsigned i = 0; i < 2; ++i) {
-        lows.load(16 * i, low[0][i]);
-        lows.load(32 + 16 * i, low[1][i]);
-        highs.load(16 * i, high[i]);
-      }
-      row.from(scales_at + 8 * lane.half).load(0, scales);
-      d = row.load_half(d_at);
+      for_constants<2>([&](auto i) {
+        constexpr unsigned at = 16 * decltype(i)::index;
+        row.template load<at>(64 * lane.half + 8 * lane.side, low[0][i.index]);
+        row.template load<32 + at>(64 * lane.half + 8 * lane.side, low[1][i.index]);
+        row.template load<high_at + at>(32 * lane.half + 8 * lane.side, high[i.index]);
+      });
+      row.template load<scales_at>(8 * lane.half, scales);
+      d = row.template load_half<d_at>(0);
     }
 
     ZINC_DEVICE uint32_t word(unsigned set, unsigned i, const Lane&) const {

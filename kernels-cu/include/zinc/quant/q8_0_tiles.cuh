@@ -36,18 +36,15 @@ struct Q8_0Tiles {
     uint32_t bytes[step_sets][4];
     float scale[step_sets];
 
-    ZINC_DEVICE Fragment(const StagedRow& row, const Lane& lane) {
+    template <class Row>
+    ZINC_DEVICE void load(const Row& row, const Lane& lane) {
       constexpr unsigned quants_at = 2;
-      const unsigned blocks_at = 2 * Q8_0::block_bytes * lane.half;
-#pragma unroll
-      for (unsigned odd = 0; odd < 2; ++odd) {
-        const StagedRow quants = row.from(blocks_at + Q8_0::block_bytes * odd + quants_at + 16 * lane.side);
-#pragma unroll
-        for (unsigned i = 0; i < 2; ++i) {
-          quants.load(4 * Q8_0::block_bytes * i, bytes[2 * i + odd]);
-          scale[2 * i + odd] = row.load_half(blocks_at + Q8_0::block_bytes * (4 * i + odd));
-        }
-      }
+      for_constants<step_sets>([&](auto s) {
+        constexpr unsigned block = Q8_0::block_bytes * (decltype(s)::index / 2 * 4 + decltype(s)::index % 2);
+        const unsigned half = 2 * Q8_0::block_bytes * lane.half;
+        row.template load<block + quants_at>(half + 16 * lane.side, bytes[s.index]);
+        scale[s.index] = row.template load_half<block>(half);
+      });
     }
 
     ZINC_DEVICE uint32_t word(unsigned set, unsigned i, const Lane&) const { return bytes[set][i]; }

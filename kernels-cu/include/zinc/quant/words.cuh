@@ -14,6 +14,29 @@ ZINC_DEVICE uint16_t load_u16(const uint8_t* p) { return __ldg(reinterpret_cast<
 
 ZINC_DEVICE uint32_t load_u32(const uint8_t* p) { return __ldg(reinterpret_cast<const uint32_t*>(p)); }
 
+// 16 or 8 bytes of weights, which are read once: they leave the first cache soon, and bring the 128 bytes around, which
+// are read soon, to the second one.
+ZINC_DEVICE uint4 load_passing(const uint4* p) {
+#if defined(ZINC_EMULATOR) || ZINC_ARCH < 80
+  return __ldcs(p);
+#else
+  uint4 v;
+  asm("ld.global.nc.L1::evict_first.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+      : "l"(p));
+  return v;
+#endif
+}
+ZINC_DEVICE uint2 load_passing(const uint2* p) {
+#if defined(ZINC_EMULATOR) || ZINC_ARCH < 80
+  return __ldcs(p);
+#else
+  uint2 v;
+  asm("ld.global.nc.L1::evict_first.L2::128B.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  return v;
+#endif
+}
+
 // Four words at `p`: one load where `wide` says that p is 16-byte aligned, else four from 4-byte aligned addresses.
 template <bool wide>
 ZINC_DEVICE void load_four_words(const uint8_t* p, uint32_t (&words)[4]) {

@@ -14,7 +14,7 @@
 //@ [arch.86]
 //@ tile = { warps = 4, split = 1, steps = 70, head = 23168 }
 //@ [arch.90]
-//@ tile = { cached = 1, warps = 16, split = 2, steps = 72, head = 92288 }
+//@ tile = { cached = 1, warps = 16, split = 1, steps = 72, head = 92288 }
 //@ [arch.120]
 //@ tile = { warps = 4, split = 1, steps = 70, head = 23168 }
 #include "zinc/dmmv_mxfp4.h"

@@ -1,11 +1,11 @@
 // Decode attention over the paged KV cache. Grid: x over (kv head, slice, group of up to `heads` of its query heads,
 // block of the cluster), the last fastest. The blocks of a cluster deal the keys of the slice to their warps, a warp
-// computes all heads of the group for its keys, and the results are combined through shared memory.
+// computes all heads of the group for its keys, and the results are combined through shared memory. Not started before
+// the kernel ahead has ended: clusters would then crowd in what that one leaves free, and share its way to memory.
 //@ tile = { warps = 6, heads = 8, max_mma_dim = 512 }
 //@ block = ["32 * warps"]
 //@ grid = ["n_kv_heads * n_i_chunks * ceil_div(n_heads / n_kv_heads, heads) * cluster"]
 //@ shared = "max(warps * 16384, (warps + 1 - ceil_div(min(head_dim, max_mma_dim), 256)) * (128 * min(min(head_dim, max_mma_dim), 256) + 2560) + 64 * min(head_dim, max_mma_dim) + 1024)"
-//@ overlap = true
 //@ [arch.75]
 //@ tile = { warps = 3, heads = 2, max_mma_dim = 0 }
 //@ [arch.80]
@@ -24,7 +24,6 @@ ZINC_KERNEL void __launch_bounds__(32 * flash_attn_tile::warps, 1)
     flash_attn(const float* __restrict__ q, const float* __restrict__ k_cache, const float* __restrict__ v_cache,
                const uint32_t* __restrict__ page_table, float* __restrict__ out, const float* __restrict__ sinks,
                flash_attn_push p) {
-  zinc::wait_for_previous();
   using namespace flash_attn_tile;
   ZINC_DYNAMIC_SHARED(unsigned char, shared);
   const uint32_t kv_group = p.n_heads / p.n_kv_heads;
@@ -51,38 +50,5 @@ ZINC_KERNEL void __launch_bounds__(32 * flash_attn_tile::warps, 1)
     }
     *reinterpret_cast<float4*>(out + at * p.head_dim + d) = o;
   };
-  // The tensor cores take eight heads at a time, in the time that the others need for two or three.
-  if constexpr (max_mma_dim > 0) {
-    const auto attend = [&](auto head_dim) {
-      using Attention = zinc::DecodeMma<head_dim.value, warps>;
-      Attention::attend(queries, present, cache, scale, begin, end,
-                        *reinterpret_cast<typename Attention::Shared*>(shared), store);
-    };
-    if (kv_group > 2 && p.head_dim <= max_mma_dim) {
-      if (p.head_dim == 64) return attend(zinc::Count<64>{});
-      if (p.head_dim == 128) return attend(zinc::Count<128>{});
-      if (p.head_dim == 256) return attend(zinc::Count<256>{});
-      if constexpr (max_mma_dim >= 512) {
-        if (p.head_dim == 512) return attend(zinc::Count<512>{});
-      }
-    }
-  }
-  constexpr uint32_t pair = 2;
-  for (uint32_t done = 0; done < present; done += pair) {
-    const auto store_pair = [=](uint32_t row, uint32_t d, float4 o, zinc::SliceSums sums) {
-      store(done + row, d, o, sums);
-    };
-    const auto attend = [&](auto quads, auto rows) {
-      zinc::attend_few<quads.value, rows.value, warps>(queries + done * p.head_dim, min(pair, present - done), cache,
-                                                       scale, begin, end, shared, store_pair);
-    };
-    const bool one = present == 1;
-    if (p.head_dim <= 128) {
-      one ? attend(zinc::Count<1>{}, zinc::Count<1>{}) : attend(zinc::Count<1>{}, zinc::Count<2>{});
-    } else if (p.head_dim <= 256) {
-      one ? attend(zinc::Count<2>{}, zinc::Count<1>{}) : attend(zinc::Count<2>{}, zinc::Count<2>{});
-    } else {
-      one ? attend(zinc::Count<4>{}, zinc::Count<1>{}) : attend(zinc::Count<4>{}, zinc::Count<2>{});
-    }
-  }
+  zinc::attend_heads<warps, max_mma_dim>(queries, present, cache, scale, begin, end, shared, store);
 }

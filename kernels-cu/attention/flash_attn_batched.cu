@@ -1,29 +1,66 @@
 // Causal attention of consecutive query tokens over the paged KV cache. Grid: x over (tile of 8 * warps queries, query
 // head), heads fastest; the block owns one head of its queries, a warp eight of them. Heads of 64, 128, 256 and 512
 // elements are multiplied on the tensor cores where shared memory holds the queries, others with plain instructions;
-// for those, tiles are half as long for heads of more than 256 elements.
-//@ tile = { warps = 4, keys = 32, max_mma_dim = 512 }
-//@ block = ["32 * warps"]
-//@ grid = ["ceil_div(n_queries, 8 * warps) * n_heads"]
-//@ shared = "max(max(keys * (2 * min(2, ceil_div(head_dim, 128)) * 512 + 16 + 32 * warps), keys / 2 * (2 * ceil_div(head_dim, 128) * 512 + 16 + 32 * warps)), 128 * min(head_dim, max_mma_dim) + 2048 + warps * (64 * min(head_dim, max_mma_dim) + 1536))"
-//@ overlap = true
+// for those, tiles are half as long for heads of more than 256 elements. Up to `few` queries: x over (query, kv head,
+// group of up to `heads` of its query heads, block of the cluster), as flash_attn does it for each of them.
+//@ tile = { warps = 4, keys = 32, max_mma_dim = 512, few = 16, few_warps = 6, heads = 8 }
+//@ block = ["32 * (n_queries <= few ? few_warps : warps)"]
+//@ grid = ["n_queries <= few ? n_queries * n_kv_heads * ceil_div(n_heads / n_kv_heads, heads) * cluster : ceil_div(n_queries, 8 * warps) * n_heads"]
+//@ shared = "n_queries <= few ? max(few_warps * 16384, (few_warps + 1 - ceil_div(min(head_dim, max_mma_dim), 256)) * (128 * min(min(head_dim, max_mma_dim), 256) + 2560) + 64 * min(head_dim, max_mma_dim) + 1024) : max(max(keys * (2 * min(2, ceil_div(head_dim, 128)) * 512 + 16 + 32 * warps), keys / 2 * (2 * ceil_div(head_dim, 128) * 512 + 16 + 32 * warps)), 128 * min(head_dim, max_mma_dim) + 2048 + warps * (64 * min(head_dim, max_mma_dim) + 1536))"
 //@ [arch.75]
-//@ tile = { warps = 4, keys = 16, max_mma_dim = 0 }
+//@ tile = { warps = 4, keys = 16, max_mma_dim = 0, few = 0 }
 //@ [arch.80]
-//@ tile = { warps = 4, keys = 32, max_mma_dim = 128 }
+//@ tile = { warps = 4, keys = 32, max_mma_dim = 128, few = 0 }
 //@ [arch.90]
-//@ tile = { warps = 4, keys = 32, max_mma_dim = 512 }
+//@ tile = { warps = 4, keys = 32, max_mma_dim = 512, few = 16 }
+//@ cluster = "n_queries > few ? 1 : n_queries * n_kv_heads * ceil_div(n_heads / n_kv_heads, heads) <= 8 ? 8 : n_queries * n_kv_heads * ceil_div(n_heads / n_kv_heads, heads) <= 16 ? 6 : n_queries * n_kv_heads * ceil_div(n_heads / n_kv_heads, heads) <= 36 ? 3 : n_queries * n_kv_heads * ceil_div(n_heads / n_kv_heads, heads) <= 64 ? 2 : 1"
 //@ [arch.120]
-//@ tile = { warps = 4, keys = 32, max_mma_dim = 128 }
+//@ tile = { warps = 4, keys = 32, max_mma_dim = 128, few = 0 }
+//@ cluster = 1
 #include "zinc/flash_attn_batched.h"
 
 #include "zinc/attention_batch.cuh"
+#include "zinc/attention_decode.cuh"
 
-ZINC_KERNEL void __launch_bounds__(32 * flash_attn_batched_tile::warps)
+namespace {
+
+constexpr unsigned most_warps(unsigned a, unsigned b) { return a > b ? a : b; }
+
+// What one cluster does of up to `few` queries.
+template <unsigned warps, unsigned heads, unsigned max_mma_dim>
+ZINC_DEVICE void attend_query(const float* q, const float* k_cache, const float* v_cache, const uint32_t* page_table,
+                              float* out, const float* sinks, const flash_attn_batched_push& p) {
+  ZINC_DYNAMIC_SHARED(unsigned char, shared);
+  const uint32_t kv_group = p.n_heads / p.n_kv_heads;
+  const uint32_t groups = (kv_group + heads - 1) / heads;
+  const uint32_t task = blockIdx.x / zinc::cluster_blocks();
+  const uint32_t kv_head = task / groups % p.n_kv_heads;
+  const uint32_t query = task / groups / p.n_kv_heads;
+  const uint32_t first_head = kv_head * kv_group + task % groups * heads;
+  const uint32_t present = min(heads, (kv_head + 1) * kv_group - first_head);
+  const zinc::PagedCache cache = {k_cache, v_cache, page_table, p.page_size, p.n_kv_heads, kv_head, p.head_dim};
+  const uint64_t first = (uint64_t{query} * p.n_heads + first_head) * p.head_dim;
+  const auto store = [=](uint32_t row, uint32_t d, float4 o, zinc::SliceSums sums) {
+    const float factor = zinc::output_factor(sums, sinks[uint64_t{p.sink_offset} + first_head + row]);
+    *reinterpret_cast<float4*>(out + first + uint64_t{row} * p.head_dim + d) = zinc::scaled(o, factor);
+  };
+  const uint64_t end = uint64_t{p.seq_start} + query + 1;
+  zinc::attend_heads<warps, max_mma_dim>(q + first, present, cache,
+                                         zinc::attention_scale(p.attn_scale_bits, p.head_dim), 0, end, shared, store);
+}
+
+}  // namespace
+
+ZINC_KERNEL void __launch_bounds__(32 * most_warps(flash_attn_batched_tile::warps, flash_attn_batched_tile::few_warps),
+                                   1)
     flash_attn_batched(const float* q, const float* k_cache, const float* v_cache, const uint32_t* page_table,
                        float* out, const float* sinks, flash_attn_batched_push p) {
-  zinc::wait_for_previous();
   using namespace flash_attn_batched_tile;
+  if constexpr (few > 0) {
+    if (p.n_queries <= few) {
+      return attend_query<few_warps, heads, max_mma_dim>(q, k_cache, v_cache, page_table, out, sinks, p);
+    }
+  }
   const auto attend = [&](auto attention) {
     zinc::attend_batch<decltype(attention), warps>(q, k_cache, v_cache, page_table, out, sinks, p);
   };

@@ -458,4 +458,45 @@ struct DecodeMma {
   };
 };
 
+// Attends with `present` query heads of one kv head, at most eight, at q, to the keys begin .. end - 1, by a cluster.
+// `shared` holds decode_warp_bytes for each warp and a DecodeMma::Shared of the head's length up to max_mma_dim. Calls
+// store(row, d, O[d .. d + 3], sums) for every row < present and every d < head_dim that is a multiple of four. Every
+// thread of the cluster must call this.
+template <unsigned warps, unsigned max_mma_dim, class Store>
+ZINC_DEVICE void attend_heads(const float* q, uint32_t present, const PagedCache& cache, float scale, uint64_t begin,
+                              uint64_t end, unsigned char* shared, Store store) {
+  // The tensor cores take eight heads at a time, in the time that the others need for two or three.
+  if constexpr (max_mma_dim > 0) {
+    const auto attend = [&](auto head_dim) {
+      using Attention = DecodeMma<head_dim.value, warps>;
+      Attention::attend(q, present, cache, scale, begin, end, *reinterpret_cast<typename Attention::Shared*>(shared),
+                        store);
+    };
+    if (present > 2 && cache.head_dim <= max_mma_dim) {
+      if (cache.head_dim == 64) return attend(Count<64>{});
+      if (cache.head_dim == 128) return attend(Count<128>{});
+      if (cache.head_dim == 256) return attend(Count<256>{});
+      if constexpr (max_mma_dim >= 512) {
+        if (cache.head_dim == 512) return attend(Count<512>{});
+      }
+    }
+  }
+  constexpr uint32_t pair = 2;
+  for (uint32_t done = 0; done < present; done += pair) {
+    const auto store_pair = [=](uint32_t row, uint32_t d, float4 o, SliceSums sums) { store(done + row, d, o, sums); };
+    const auto attend = [&](auto quads, auto rows) {
+      attend_few<quads.value, rows.value, warps>(q + done * cache.head_dim, min(pair, present - done), cache, scale,
+                                                 begin, end, shared, store_pair);
+    };
+    const bool one = present == 1;
+    if (cache.head_dim <= 128) {
+      one ? attend(Count<1>{}, Count<1>{}) : attend(Count<1>{}, Count<2>{});
+    } else if (cache.head_dim <= 256) {
+      one ? attend(Count<2>{}, Count<1>{}) : attend(Count<2>{}, Count<2>{});
+    } else {
+      one ? attend(Count<4>{}, Count<1>{}) : attend(Count<4>{}, Count<2>{});
+    }
+  }
+}
+
 }  // namespace zinc

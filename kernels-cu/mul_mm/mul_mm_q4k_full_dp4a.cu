@@ -1,21 +1,25 @@
 // D = A B for a q4_K matrix and n tokens quantized to int8: exact integer sums per block of columns.
-// Grid: x over tiles of `rows` rows by `tokens` tokens, tokens first; a thread owns 4 * row_fours rows of 8 tokens.
-//@ tile = { rows = 64, tokens = 64, threads = 128, step = 64, row_fours = 1, blocks = 2, shared_bytes = 22528 }
+// Grid: x over tiles of `rows` rows by `tokens` tokens, tokens first, or over smaller ones where these are few.
+//@ tile = { rows = 64, tokens = 64, small_rows = 64, small_tokens = 64, few = 0, threads = 128, blocks = 2, shared_bytes = 23552 }
 //@ block = ["threads"]
-//@ grid = ["min(ceil_div(m, rows) * ceil_div(n, tokens), 2147483647)"]
+//@ grid = ["min(ceil_div(m, small_rows) * ceil_div(n, small_tokens), 2147483647)"]
 //@ shared = "shared_bytes"
 //@ [arch.80]
-//@ tile = { rows = 128, tokens = 64, threads = 128, step = 64, row_fours = 2, blocks = 2, shared_bytes = 32768 }
+//@ tile = { rows = 128, tokens = 64, small_rows = 64, small_tokens = 64, few = 128, threads = 128, blocks = 2, shared_bytes = 80400 }
+//@ [arch.90]
+//@ tile = { rows = 128, tokens = 128, small_rows = 64, small_tokens = 64, few = 132, threads = 128, blocks = 2, shared_bytes = 105744 }
+//@ [arch.120]
+//@ tile = { rows = 128, tokens = 64, small_rows = 64, small_tokens = 64, few = 128, threads = 128, blocks = 2, shared_bytes = 80400 }
 #include "zinc/mul_mm_q4k_full_dp4a.h"
 
 #include "zinc/mul_mm_int8.cuh"
-#include "zinc/quant/q4_k.cuh"
 
 namespace tile = mul_mm_q4k_full_dp4a_tile;
 
 ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     mul_mm_q4k_full_dp4a(const uint8_t* a, const uint32_t* b_packed, const float* b_scale_dsum, float* d,
                          mul_mm_q4k_full_dp4a_push p) {
-  using Shape = zinc::Int8Shape<tile::rows, tile::tokens, tile::threads, tile::step, tile::row_fours>;
-  zinc::mul_mm_int8<zinc::Q4K, Shape, zinc::ScaleSumPairs, tile::shared_bytes>(a, b_packed, b_scale_dsum, d, p);
+  using Tiles =
+      zinc::Int8Tiles<tile::rows, tile::tokens, tile::small_rows, tile::small_tokens, tile::few, tile::threads>;
+  zinc::mul_mm_int8<zinc::Q4K, Tiles, zinc::ScaleSumPairs, tile::shared_bytes>(a, b_packed, b_scale_dsum, d, p);
 }

@@ -1,14 +1,15 @@
 // D = silu(G B) * (U B) for two q4_K matrices of equal shape and n tokens quantized to int8.
-// Grid: x over tiles of `rows` rows of both matrices by `tokens` tokens, tokens first; a thread owns 4 * row_fours rows
-// of 8 tokens.
-//@ tile = { rows = 32, tokens = 128, threads = 128, step = 64, row_fours = 1, blocks = 2, shared_bytes = 34816 }
+// Grid: x over tiles of `rows` rows of both matrices by `tokens` tokens, tokens first, or over smaller ones where these
+// are few.
+//@ tile = { rows = 32, tokens = 64, small_rows = 32, small_tokens = 64, few = 0, threads = 64, blocks = 2, shared_bytes = 45000 }
 //@ block = ["threads"]
-//@ grid = ["min(ceil_div(m, rows) * ceil_div(n, tokens), 2147483647)"]
+//@ grid = ["min(ceil_div(m, small_rows) * ceil_div(n, small_tokens), 2147483647)"]
 //@ shared = "shared_bytes"
+//@ [arch.80]
+//@ tile = { rows = 64, tokens = 64, small_rows = 64, small_tokens = 64, few = 0, threads = 128, blocks = 2, shared_bytes = 84496 }
 #include "zinc/mul_mm_q4k_gate_up_swiglu_full_dp4a.h"
 
 #include "zinc/mul_mm_int8.cuh"
-#include "zinc/quant/q4_k.cuh"
 
 namespace tile = mul_mm_q4k_gate_up_swiglu_full_dp4a_tile;
 
@@ -16,6 +17,7 @@ ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     mul_mm_q4k_gate_up_swiglu_full_dp4a(const uint8_t* a_gate, const uint8_t* a_up, const uint32_t* b_packed,
                                         const float* b_scale_dsum, float* d,
                                         mul_mm_q4k_gate_up_swiglu_full_dp4a_push p) {
-  using Shape = zinc::Int8Shape<tile::rows, tile::tokens, tile::threads, tile::step, tile::row_fours>;
-  zinc::mul_mm_int8_swiglu<zinc::Q4K, Shape, tile::shared_bytes>(a_gate, a_up, b_packed, b_scale_dsum, d, p);
+  using Tiles =
+      zinc::Int8Tiles<tile::rows, tile::tokens, tile::small_rows, tile::small_tokens, tile::few, tile::threads>;
+  zinc::mul_mm_int8_swiglu<zinc::Q4K, Tiles, tile::shared_bytes>(a_gate, a_up, b_packed, b_scale_dsum, d, p);
 }

@@ -1,21 +1,25 @@
 // D = A B for a q6_K matrix and n tokens quantized to int8: exact integer sums per block of columns.
-// Grid: x over tiles of `rows` rows by `tokens` tokens, tokens first; a thread owns 4 * row_fours rows of 8 tokens.
-//@ tile = { rows = 64, tokens = 64, threads = 128, step = 128, row_fours = 1, blocks = 1, shared_bytes = 43072 }
+// Grid: x over tiles of `rows` rows by `tokens` tokens, tokens first, or over smaller ones where these are few.
+//@ tile = { rows = 64, tokens = 64, small_rows = 64, small_tokens = 64, few = 0, threads = 128, blocks = 1, shared_bytes = 43136 }
 //@ block = ["threads"]
-//@ grid = ["min(ceil_div(m, rows) * ceil_div(n, tokens), 2147483647)"]
+//@ grid = ["min(ceil_div(m, small_rows) * ceil_div(n, small_tokens), 2147483647)"]
 //@ shared = "shared_bytes"
 //@ [arch.80]
-//@ tile = { rows = 128, tokens = 128, threads = 256, step = 128, row_fours = 2, blocks = 1, shared_bytes = 86080 }
+//@ tile = { rows = 64, tokens = 128, small_rows = 64, small_tokens = 64, few = 128, threads = 128, blocks = 1, shared_bytes = 90384 }
+//@ [arch.90]
+//@ tile = { rows = 128, tokens = 256, small_rows = 64, small_tokens = 128, few = 132, threads = 256, blocks = 1, shared_bytes = 180624 }
+//@ [arch.120]
+//@ tile = { rows = 64, tokens = 128, small_rows = 64, small_tokens = 64, few = 128, threads = 128, blocks = 1, shared_bytes = 90384 }
 #include "zinc/mul_mm_q6k_full_dp4a.h"
 
 #include "zinc/mul_mm_int8.cuh"
-#include "zinc/quant/q6_k.cuh"
 
 namespace tile = mul_mm_q6k_full_dp4a_tile;
 
 ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     mul_mm_q6k_full_dp4a(const uint8_t* a, const uint32_t* b_packed, const float* b_scale, float* d,
                          mul_mm_q6k_full_dp4a_push p) {
-  using Shape = zinc::Int8Shape<tile::rows, tile::tokens, tile::threads, tile::step, tile::row_fours>;
-  zinc::mul_mm_int8<zinc::Q6K, Shape, zinc::SingleScales, tile::shared_bytes>(a, b_packed, b_scale, d, p);
+  using Tiles =
+      zinc::Int8Tiles<tile::rows, tile::tokens, tile::small_rows, tile::small_tokens, tile::few, tile::threads>;
+  zinc::mul_mm_int8<zinc::Q6K, Tiles, zinc::SingleScales, tile::shared_bytes>(a, b_packed, b_scale, d, p);
 }

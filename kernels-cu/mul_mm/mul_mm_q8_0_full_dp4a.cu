@@ -1,21 +1,25 @@
 // D = A B for a q8_0 matrix and n tokens quantized to int8: exact integer sums per block of columns.
-// Grid: x over tiles of `rows` rows by `tokens` tokens, tokens first; a thread owns 4 * row_fours rows of 8 tokens.
-//@ tile = { rows = 64, tokens = 64, threads = 128, step = 64, row_fours = 1, blocks = 2, shared_bytes = 20544 }
+// Grid: x over tiles of `rows` rows by `tokens` tokens, tokens first, or over smaller ones where these are few.
+//@ tile = { rows = 64, tokens = 64, small_rows = 64, small_tokens = 64, few = 0, threads = 128, blocks = 2, shared_bytes = 20608 }
 //@ block = ["threads"]
-//@ grid = ["min(ceil_div(m, rows) * ceil_div(n, tokens), 2147483647)"]
+//@ grid = ["min(ceil_div(m, small_rows) * ceil_div(n, small_tokens), 2147483647)"]
 //@ shared = "shared_bytes"
 //@ [arch.80]
-//@ tile = { rows = 64, tokens = 128, threads = 128, step = 128, row_fours = 2, blocks = 2, shared_bytes = 63552 }
+//@ tile = { rows = 128, tokens = 64, small_rows = 64, small_tokens = 64, few = 128, threads = 128, blocks = 2, shared_bytes = 100624 }
+//@ [arch.90]
+//@ tile = { rows = 128, tokens = 128, small_rows = 64, small_tokens = 64, few = 132, threads = 128, blocks = 2, shared_bytes = 115000 }
+//@ [arch.120]
+//@ tile = { rows = 128, tokens = 64, small_rows = 64, small_tokens = 64, few = 128, threads = 128, blocks = 2, shared_bytes = 100624 }
 #include "zinc/mul_mm_q8_0_full_dp4a.h"
 
 #include "zinc/mul_mm_int8.cuh"
-#include "zinc/quant/q8_0.cuh"
 
 namespace tile = mul_mm_q8_0_full_dp4a_tile;
 
 ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     mul_mm_q8_0_full_dp4a(const uint8_t* a, const uint32_t* b_packed, const float* b_scale, float* d,
                           mul_mm_q8_0_full_dp4a_push p) {
-  using Shape = zinc::Int8Shape<tile::rows, tile::tokens, tile::threads, tile::step, tile::row_fours>;
-  zinc::mul_mm_int8<zinc::Q8_0, Shape, zinc::SingleScales, tile::shared_bytes>(a, b_packed, b_scale, d, p);
+  using Tiles =
+      zinc::Int8Tiles<tile::rows, tile::tokens, tile::small_rows, tile::small_tokens, tile::few, tile::threads>;
+  zinc::mul_mm_int8<zinc::Q8_0, Tiles, zinc::SingleScales, tile::shared_bytes>(a, b_packed, b_scale, d, p);
 }

@@ -190,29 +190,36 @@ inline void run_mma_half(::zinc_emulator::Lanes& lanes) {
 inline constexpr ::zinc_emulator::Collective mma_half_collective = {"mma.sync", run_mma_half};
 #endif
 
-// sums + A B^T for 16 rows A and 8 tokens B of 16 binary16 numbers, with f32 sums; the products are exact, how the sum
-// is rounded is the instruction's own. All lanes of a warp call it together. It is mma.sync.m16n8k16 (PTX ISA, "Matrix
-// Fragments for mma.m16n8k16 with floating point type"), from compute capability 8.0 on. With group = lane / 4 and
-// part = lane % 4, a lane holds
+// sums = start + A B^T for 16 rows A and 8 tokens B of 16 binary16 numbers, with f32 sums; the products are exact, how
+// the sum is rounded is the instruction's own. All lanes of a warp call it together. It is mma.sync.m16n8k16 (PTX ISA,
+// "Matrix Fragments for mma.m16n8k16 with floating point type"), from compute capability 8.0 on. With group = lane / 4
+// and part = lane % 4, a lane holds
 //   a[2 j + h]      columns 8 j + 2 part and + 1 of row group + 8 h, the lower column in the lower half
 //   b[j]            the same columns of token group
 //   sums[2 h + e]   row group + 8 h of token 2 part + e
 // The columns may be in any order, if A and B have the same.
-ZINC_DEVICE void mma_half(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+ZINC_DEVICE void mma_half(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&start)[4]) {
 #ifdef ZINC_EMULATOR
   MmaHalfLane lane;
   memcpy(lane.a, a, sizeof a);
   memcpy(lane.b, b, sizeof b);
-  memcpy(lane.sums, sums, sizeof sums);
+  memcpy(lane.sums, start, sizeof sums);
   ::zinc_emulator::warp_collective(mma_half_collective, full_warp, lane, __FILE__, __LINE__);
   memcpy(sums, lane.sums, sizeof sums);
 #else
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+      "{%10, %11, %12, %13};"
+      : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(start[0]), "f"(start[1]), "f"(start[2]),
+        "f"(start[3]));
 #endif
+}
+
+// The same added to what is there.
+ZINC_DEVICE void mma_half(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  const float start[4] = {sums[0], sums[1], sums[2], sums[3]};
+  mma_half(sums, a, b, start);
 }
 
 }  // namespace zinc

@@ -16,4 +16,16 @@ ZINC_DEVICE void for_tiles(uint32_t m, uint32_t n, Tile tile) {
   }
 }
 
+// The first row and token of the block's tile of m by n outputs, in the same order, where the grid has a block for
+// every tile. Blocks beyond them are past the last row.
+struct TilePlace {
+  uint64_t row;
+  uint32_t token;
+};
+template <unsigned rows, unsigned tokens>
+ZINC_DEVICE TilePlace tile_place(uint32_t n) {
+  const uint32_t columns = (n - 1) / tokens + 1;
+  return {uint64_t{blockIdx.x / columns} * rows, blockIdx.x % columns * tokens};
+}
+
 }  // namespace zinc

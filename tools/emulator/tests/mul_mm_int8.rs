@@ -137,14 +137,23 @@ fn weights(rng: &mut Rng, dtype: &str, offset: usize, bytes: usize) -> Vec<u8> {
     data
 }
 
-/// Values of `words` by field name, with pitches and offsets that are no multiples of anything.
-fn words(kernel: &zinc_contract::Kernel, [m, n, k]: [u32; 3], a_offset: u32) -> Vec<u32> {
+/// As much as the kernels in kernels/mul_mm_int8.cu have, for the tile of either form.
+const SHARED_BYTES: u32 = 1 << 17;
+
+/// Values of `words` by field name, with offsets and, but for `aligned` tokens, pitches that are no multiples of
+/// anything.
+fn words(
+    kernel: &zinc_contract::Kernel,
+    [m, n, k]: [u32; 3],
+    a_offset: u32,
+    aligned: bool,
+) -> Vec<u32> {
     let value = |name: &str| match name {
         "m" => m,
         "n" => n,
         "k" => k,
         "a_offset" => a_offset,
-        "stride_b_packed" => k / 4 + 3,
+        "stride_b_packed" => k / 4 + if aligned { 4 } else { 3 },
         "stride_b_scale" => k / 32 + 1,
         "stride_d" => m + 1,
         "stride_d_packed" => m / 4 + 1,
@@ -211,9 +220,10 @@ fn both_forms_give_the_same_bits() {
             };
             // Aligned for wide loads, or as little as the contracts allow.
             for (a_offset, extreme) in [(16, false), (4, index == 2)] {
-                let words = words(kernel, [m, n, k], a_offset);
+                let words = words(kernel, [m, n, k], a_offset, a_offset == 16);
                 let inputs = inputs(kernel, &words, a_offset, extreme);
-                let geometry = kernel.geometry(0, 1, &words).unwrap().unwrap();
+                let mut geometry = kernel.geometry(0, 1, &words).unwrap().unwrap();
+                geometry.shared_bytes = SHARED_BYTES;
                 let results = forms.map(|form| {
                     let place = |(input, buffer): (&Option<Vec<u8>>, &zinc_contract::Buffer)| {
                         let bytes = (buffer.bytes.eval)(&words).unwrap() as u64;
@@ -249,7 +259,8 @@ fn both_forms_meet_their_fixtures() {
     for (kernel, forms) in kernels() {
         let path = fixtures.join(format!("{}.safetensors", kernel.name));
         let fixture = fixture::read(&std::fs::read(&path).unwrap()).unwrap();
-        let geometry = kernel.geometry(0, 1, &fixture.words).unwrap().unwrap();
+        let mut geometry = kernel.geometry(0, 1, &fixture.words).unwrap().unwrap();
+        geometry.shared_bytes = SHARED_BYTES;
         for form in forms {
             let buffers = Vec::from_iter(
                 fixture

@@ -8,10 +8,6 @@
 #include "zinc/mul_mm_q6k_full_dp4a.h"
 #include "zinc/mul_mm_q6k_full_dp4a_q8_1.h"
 #include "zinc/mul_mm_q8_0_full_dp4a.h"
-#include "zinc/quant/q4_k.cuh"
-#include "zinc/quant/q5_k.cuh"
-#include "zinc/quant/q6_k.cuh"
-#include "zinc/quant/q8_0.cuh"
 
 struct no_push {
   uint32_t unused;
@@ -43,14 +39,17 @@ ZINC_KERNEL void test_mma_int8_32(const uint32_t* a, const uint32_t* b, int32_t*
 }
 ZINC_EMULATOR_ENTRY(test_mma_int8_32)
 
-// Entries test_dp4a_<kernel> and test_mma_<kernel> that run `statement` with the kernel's tile as Shape.
-#define IN_FORM(form, kernel, parameters, statement)                                                                \
-  ZINC_KERNEL void test_##form##_##kernel parameters {                                                              \
-    namespace tile = kernel##_tile;                                                                                 \
-    using Shape =                                                                                                   \
-        zinc::Int8Shape<tile::rows, tile::tokens, tile::threads, tile::step, tile::row_fours, zinc::DotForm::form>; \
-    statement;                                                                                                      \
-  }                                                                                                                 \
+// Enough for the tile of either form.
+constexpr unsigned shared_bytes = 1u << 17;
+
+// Entries test_dp4a_<kernel> and test_mma_<kernel> that run `statement` with the kernel's tiles as Tiles.
+#define IN_FORM(form, kernel, parameters, statement)                                                         \
+  ZINC_KERNEL void test_##form##_##kernel parameters {                                                       \
+    namespace tile = kernel##_tile;                                                                          \
+    using Tiles = zinc::Int8Tiles<tile::rows, tile::tokens, tile::small_rows, tile::small_tokens, tile::few, \
+                                  tile::threads, zinc::DotForm::form>;                                       \
+    statement;                                                                                               \
+  }                                                                                                          \
   ZINC_EMULATOR_ENTRY(test_##form##_##kernel)
 #define UNPACKED(...) __VA_ARGS__
 #define IN_BOTH_FORMS(kernel, parameters, statement)                                \
@@ -63,20 +62,20 @@ ZINC_EMULATOR_ENTRY(test_mma_int8_32)
   (const uint8_t* gate, const uint8_t* up, const uint32_t* b, const float* scales, uint32_t* d_packed, float* d_scales)
 
 IN_BOTH_FORMS(mul_mm_q4k_full_dp4a, PRODUCT,
-              (zinc::mul_mm_int8<zinc::Q4K, Shape, zinc::ScaleSumPairs, tile::shared_bytes>(a, b, scales, d, p)))
+              (zinc::mul_mm_int8<zinc::Q4K, Tiles, zinc::ScaleSumPairs, shared_bytes>(a, b, scales, d, p)))
 IN_BOTH_FORMS(mul_mm_q5k_full_dp4a, PRODUCT,
-              (zinc::mul_mm_int8<zinc::Q5K, Shape, zinc::ScaleSumPairs, tile::shared_bytes>(a, b, scales, d, p)))
+              (zinc::mul_mm_int8<zinc::Q5K, Tiles, zinc::ScaleSumPairs, shared_bytes>(a, b, scales, d, p)))
 IN_BOTH_FORMS(mul_mm_q6k_full_dp4a, PRODUCT,
-              (zinc::mul_mm_int8<zinc::Q6K, Shape, zinc::SingleScales, tile::shared_bytes>(a, b, scales, d, p)))
+              (zinc::mul_mm_int8<zinc::Q6K, Tiles, zinc::SingleScales, shared_bytes>(a, b, scales, d, p)))
 IN_BOTH_FORMS(mul_mm_q6k_full_dp4a_q8_1, PRODUCT,
-              (zinc::mul_mm_int8<zinc::Q6K, Shape, zinc::ScaleSumPairs, tile::shared_bytes>(a, b, scales, d, p)))
+              (zinc::mul_mm_int8<zinc::Q6K, Tiles, zinc::ScaleSumPairs, shared_bytes>(a, b, scales, d, p)))
 IN_BOTH_FORMS(mul_mm_q8_0_full_dp4a, PRODUCT,
-              (zinc::mul_mm_int8<zinc::Q8_0, Shape, zinc::SingleScales, tile::shared_bytes>(a, b, scales, d, p)))
+              (zinc::mul_mm_int8<zinc::Q8_0, Tiles, zinc::SingleScales, shared_bytes>(a, b, scales, d, p)))
 IN_BOTH_FORMS(mul_mm_q4k_gate_up_swiglu_full_dp4a, GATED,
-              (zinc::mul_mm_int8_swiglu<zinc::Q4K, Shape, tile::shared_bytes>(gate, up, b, scales, d, p)))
+              (zinc::mul_mm_int8_swiglu<zinc::Q4K, Tiles, shared_bytes>(gate, up, b, scales, d, p)))
 IN_BOTH_FORMS(mul_mm_q4k_gate_up_swiglu_full_dp4a_q8, REQUANTIZED,
-              (zinc::mul_mm_int8_swiglu_requantized<zinc::Q4K, Shape, zinc::SingleScales, tile::shared_bytes>(
+              (zinc::mul_mm_int8_swiglu_requantized<zinc::Q4K, Tiles, zinc::SingleScales, shared_bytes>(
                   gate, up, b, scales, d_packed, d_scales, p)))
 IN_BOTH_FORMS(mul_mm_q4k_gate_up_swiglu_full_dp4a_q8_1, REQUANTIZED,
-              (zinc::mul_mm_int8_swiglu_requantized<zinc::Q4K, Shape, zinc::ScaleSumPairs, tile::shared_bytes>(
+              (zinc::mul_mm_int8_swiglu_requantized<zinc::Q4K, Tiles, zinc::ScaleSumPairs, shared_bytes>(
                   gate, up, b, scales, d_packed, d_scales, p)))

@@ -7,7 +7,7 @@
 //@ [arch.80]
 //@ tile = { rows = 64, tokens = 128, small_rows = 64, small_tokens = 64, few = 128, threads = 128, blocks = 1, shared_bytes = 90384 }
 //@ [arch.90]
-//@ tile = { rows = 128, tokens = 256, small_rows = 64, small_tokens = 128, few = 132, threads = 256, blocks = 1, shared_bytes = 180624 }
+//@ tile = { rows = 128, tokens = 256, small_rows = 64, small_tokens = 128, few = 80, threads = 256, blocks = 1, shared_bytes = 180624 }
 //@ [arch.120]
 //@ tile = { rows = 64, tokens = 128, small_rows = 64, small_tokens = 64, few = 128, threads = 128, blocks = 1, shared_bytes = 90384 }
 #include "zinc/mul_mm_q6k_full_dp4a_q8_1.h"

@@ -101,7 +101,7 @@ template <class Format, class Shape, unsigned bytes, class Push, class Combine>
 ZINC_DEVICE void mul_mm_combined(const uint8_t* const (&matrix)[Shape::matrices], const float* b, float* d,
                                  const Push& p, Combine combine) {
   using Tile = HalfTile<Format, Shape>;
-  static_assert(!has_half_mma || sizeof(Tile) <= bytes, "the tile is in shared memory");
+  static_assert(sizeof(Tile) <= bytes, "the tile is in shared memory");
   ZINC_DYNAMIC_SHARED(Tile, tile);
   ZINC_SHARED(uint32_t[2], limits);
   const Tokens x{b + p.b_offset, p.stride_b, p.n};

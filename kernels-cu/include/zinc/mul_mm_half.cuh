@@ -73,6 +73,11 @@ constexpr uint32_t half_one = 0x3C00u * both_halves;
 constexpr uint32_t half_1024 = 0x6400u * both_halves;
 constexpr uint32_t half_minus_1024 = 0xE400u * both_halves;
 
+// A whole number below 1024 in both halves.
+ZINC_DEVICE uint32_t whole_halves(uint32_t number) {
+  return exact_halves((number * both_halves) | half_1024, half_one, half_minus_1024);
+}
+
 // Bytes 0 and 2, and bytes 1 and 3, of four quants times a whole number: (1024 + byte) * factor + offset.
 ZINC_DEVICE uint2 quants_to_halves(uint32_t word, uint32_t factor, uint32_t offset) {
   constexpr uint32_t even = 0x00FF00FFu;
@@ -88,76 +93,32 @@ ZINC_DEVICE unsigned fragment_place(unsigned group, unsigned part, unsigned colu
 }
 
 // What is shared by a block of 256 columns in a format with minimums.
-template <class Shape>
+template <class Shape, bool used>
 struct HalfBlock {
   float factor[Shape::rows];
   float minimum_factor[Shape::rows];
   uint32_t minimums[Shape::rows][4];
   uint32_t sums[Shape::tokens][8];  // four words of first numbers, then of second ones
 };
+template <class Shape>
+struct HalfBlock<Shape, false> {};
 
-// Where a minimum is subtracted, a factor of 256 columns is shared by all quants that are multiplied by the 6-bit
-// scales of their 32, and the minimums are products of their own: of 6-bit numbers with the sums of 32 activations.
-// Such rows are decoded by the warps that multiply them; others once for the block.
-template <class Format_, class Shape_, bool by_blocks_ = Format_::has_minimum>
+template <class Format_, class Shape_>
 struct HalfTile {
   using Format = Format_;
   using Shape = Shape_;
-  static constexpr bool by_blocks = false;
-  static constexpr unsigned scales = Shape::step / Format::scale_columns;
+  // Where a minimum is subtracted, a factor of 256 columns is shared by all quants that are multiplied by the 6-bit
+  // scales of their 32, and the minimums are products of their own: of 6-bit numbers with the sums of 32 activations.
+  static constexpr bool by_blocks = Format::has_minimum;
+  static constexpr unsigned scales = by_blocks ? 1 : Shape::step / Format::scale_columns;
 
   struct Step {
     alignas(16) uint4 a[Shape::rows / 16][Shape::column_tiles][warp_size];   // rows group and group + 8 in turn
     alignas(16) uint4 b[Shape::tokens / 8][Shape::column_tiles][warp_size];  // first and second numbers
-    alignas(16) float scale[scales][Shape::rows];
+    alignas(16) float scale[scales][by_blocks ? 4 : Shape::rows];
   };
   Step step[2];
-
-  // Four columns of a token: numbers 0 and 2, and 1 and 3, first and second.
-  ZINC_DEVICE void store_token(uint32_t at_step, unsigned token, unsigned four, const uint4& numbers) {
-    step[at_step % 2].b[token / 8][four / 4][fragment_place(token % 8, four % 4, four / 4)] = numbers;
-  }
-};
-
-// The order of a tile's rows in shared memory: row group + 8 h of the instruction is row 2 group + h there, so that
-// rows that are read together meet in no bank.
-template <class Shape_>
-struct HalfRawShape {
-  using Shape = Shape_;
-  static constexpr unsigned rows = Shape::rows;
-  static constexpr unsigned threads = Shape::threads;
-  static constexpr unsigned matrices = Shape::matrices;
-  static ZINC_DEVICE unsigned tile_row(unsigned s) { return s / 16 * 16 + s % 2 * 8 + s % 16 / 2; }
-  static ZINC_DEVICE unsigned matrix(unsigned s) { return Shape::matrix(tile_row(s)); }
-  static ZINC_DEVICE unsigned matrix_row(unsigned s) { return Shape::matrix_row(tile_row(s)); }
-};
-
-template <class Format_, class Shape_>
-struct HalfTile<Format_, Shape_, true> {
-  using Format = Format_;
-  using Shape = Shape_;
-  static constexpr bool by_blocks = true;
-  static constexpr unsigned column_blocks = Shape::step / 32;
-
-  // Lane 4 group + part has columns 8 part .. 8 part + 7 of token group. The places of every other 32 columns are
-  // exchanged, so that those who store meet in fewer banks.
-  struct Step {
-    alignas(16) uint4 b[column_blocks][2][Shape::tokens / 8][warp_size];  // first numbers, then second ones
-  };
-  Step step[2];
-  HalfBlock<Shape> block[2];
-  RawRows<false, Format, HalfRawShape<Shape>, 16> raw[2];
-  alignas(16) uint2 factor[chunk_blocks][Shape::rows / 2];  // of the quants of two rows, twice in a word
-
-  static ZINC_DEVICE unsigned place(unsigned column_block, unsigned group, unsigned part) {
-    return (group * 4 + part) ^ (column_block % 2 * 4);
-  }
-  ZINC_DEVICE void store_token(uint32_t at_step, unsigned token, unsigned four, const uint4& numbers) {
-    auto& b = step[at_step % 2].b[four / 8];
-    const unsigned lane = place(four / 8, token % 8, four % 8 / 2);
-    reinterpret_cast<uint2*>(&b[0][token / 8][lane])[four % 2] = make_uint2(numbers.x, numbers.y);
-    reinterpret_cast<uint2*>(&b[1][token / 8][lane])[four % 2] = make_uint2(numbers.z, numbers.w);
-  }
+  HalfBlock<Shape, by_blocks> block[2];
 };
 
 // A thread's weights on their way through the registers. A format whose units reach over more than a step keeps them
@@ -201,9 +162,25 @@ struct HalfRows {
     auto& to = tile.step[step % 2];
 #pragma unroll
     for (unsigned i = 0; i < count; ++i) {
-      {
+      uint32_t scale_bytes = 0;
+      if constexpr (Tile::by_blocks) {
+        uint32_t minimum_bytes;
+        k_scale_bytes(unit[i].head, unit[i].pair, scale_bytes, minimum_bytes);
+        if (place() == 0) {
+          auto& block = tile.block[step / 4 % 2];
+          const float d = half_to_float(static_cast<uint16_t>(unit[i].head[0]));
+          const float dmin = half_to_float(static_cast<uint16_t>(unit[i].head[0] >> 16));
+          block.factor[row(i)] = d / half_scale;
+          block.minimum_factor[row(i)] = dmin / half_scale;
+          const uint32_t two = (minimum_bytes & 0xFFu) | (minimum_bytes & 0xFF00u) << 8;
+          block.minimums[row(i)][step % 4] = exact_halves(two | half_1024, half_one, half_minus_1024);
+          constexpr float top = 63.0f * 31.0f;
+          largest = fmaxf(largest, fabsf(d) * top + fabsf(dmin) * 63.0f);
+        }
+      } else {
         const auto scales = unit[i].scales();
         constexpr float top = Quants::bias;  // of a quant, in absolute value
+        static_assert(top > 0.0f);
 #pragma unroll
         for (unsigned run = 0; run < 2; ++run) {
           largest = fmaxf(largest, fabsf(scales.scale[run]) * top);
@@ -217,11 +194,16 @@ struct HalfRows {
 #pragma unroll
       for (unsigned run = 0; run < 2; ++run) {
         if (period == 2 && run != step % 2) continue;
-        constexpr uint32_t offset = half_minus_1024 + Quants::bias * both_halves;  // the spacing there is 1
+        uint32_t factor = half_one;
+        uint32_t offset = half_minus_1024 + Quants::bias * both_halves;  // -1024 - bias: the spacing there is 1
+        if constexpr (Tile::by_blocks) {
+          factor = whole_halves((scale_bytes >> (8 * run)) & 0xFFu);
+          offset = exact_halves(factor, half_minus_1024, 0);
+        }
         auto& fragments = to.a[row(i) / 16][column_tile(run)];
 #pragma unroll
         for (unsigned w = 0; w < run_words; ++w) {
-          const uint2 halves = quants_to_halves(unit[i].word(run, w) ^ Quants::flip, half_one, offset);
+          const uint2 halves = quants_to_halves(unit[i].word(run, w) ^ Quants::flip, factor, offset);
           uint32_t* const to =
               reinterpret_cast<uint32_t*>(&fragments[fragment_place(group, w, column_tile(run))]) + side;
           to[0] = halves.x;
@@ -235,6 +217,16 @@ struct HalfRows {
   // Which 16 columns of the step a run is.
   static ZINC_DEVICE unsigned column_tile(unsigned run) {
     return period == 2 ? place() : place() / run_bit * 2 * run_bit + place() % run_bit + run * run_bit;
+  }
+
+  // The 6-bit scales and minimums of sub-blocks 2 pair and 2 pair + 1 in the two lowest bytes.
+  static ZINC_DEVICE void k_scale_bytes(const uint32_t (&head)[4], unsigned pair, uint32_t& scales,
+                                        uint32_t& minimums) {
+    const bool upper = pair >= 2;
+    scales = upper ? (head[3] & 0x0F0F0F0Fu) | ((head[1] >> 2) & 0x30303030u) : head[1] & 0x3F3F3F3Fu;
+    minimums = upper ? ((head[3] >> 4) & 0x0F0F0F0Fu) | ((head[2] >> 2) & 0x30303030u) : head[2] & 0x3F3F3F3Fu;
+    scales >>= 16 * (pair & 1);
+    minimums >>= 16 * (pair & 1);
   }
 };
 
@@ -275,6 +267,8 @@ struct HalfTokens {
   }
 
   ZINC_DEVICE void store(Tile& tile, uint32_t k, uint32_t step, unsigned phase) {
+    const unsigned part = threadIdx.x % 4;
+    const unsigned column_tile = threadIdx.x % fours / 4;
     float most = 0.0f;
 #pragma unroll
     for (unsigned j = 0; j < count; ++j) {
@@ -286,8 +280,8 @@ struct HalfTokens {
       }
       const Split even(v[0], v[2]);
       const Split odd(v[1], v[3]);
-      tile.store_token(step, token(phase, j), threadIdx.x % fours,
-                       make_uint4(even.first, odd.first, even.second, odd.second));
+      tile.step[step % 2].b[token(phase, j) / 8][column_tile][fragment_place(token(phase, j) % 8, part, column_tile)] =
+          make_uint4(even.first, odd.first, even.second, odd.second);
       float mine = 0.0f;
 #pragma unroll
       for (unsigned c = 0; c < 4; ++c) mine += __saturatef(fmaf(fabsf(v[c]), -1.0f / half_small, 2.0f));
@@ -327,11 +321,11 @@ using HalfSums = float[Shape::token_tiles][Shape::row_tiles][4];
 // part += A B of one 16-column tile, for both numbers of the tokens.
 template <class Shape>
 ZINC_DEVICE void multiply_tokens(float (&part)[Shape::row_tiles][4], const uint4 (&a)[Shape::row_tiles],
-                                 const uint32_t (&first)[2], const uint32_t (&second)[2]) {
+                                 const uint4& b) {
 #pragma unroll
-  for (unsigned r = 0; r < Shape::row_tiles; ++r) mma_half(part[r], {a[r].x, a[r].y, a[r].z, a[r].w}, first);
+  for (unsigned r = 0; r < Shape::row_tiles; ++r) mma_half(part[r], {a[r].x, a[r].y, a[r].z, a[r].w}, {b.x, b.y});
 #pragma unroll
-  for (unsigned r = 0; r < Shape::row_tiles; ++r) mma_half(part[r], {a[r].x, a[r].y, a[r].z, a[r].w}, second);
+  for (unsigned r = 0; r < Shape::row_tiles; ++r) mma_half(part[r], {a[r].x, a[r].y, a[r].z, a[r].w}, {b.z, b.w});
 }
 
 // The scales of the lane's rows group and group + 8 of each row tile.
@@ -378,12 +372,15 @@ ZINC_DEVICE void subtract_minimums(HalfSums<Shape>& sum, const Block& block) {
   }
 }
 
-// Adds the products of `count` column tiles of a staged step.
+// Adds the products of `count` column tiles of a staged step. `part` is what a block of 256 columns has so far, where
+// they share a factor.
 template <unsigned count, class Format, class Shape>
-ZINC_DEVICE void add_half(HalfSums<Shape>& sum, const HalfTile<Format, Shape, false>& tile, uint32_t step,
-                          unsigned start) {
+ZINC_DEVICE void add_half(HalfSums<Shape>& sum, HalfSums<Shape>& part, const HalfTile<Format, Shape>& tile,
+                          uint32_t step, unsigned start) {
+  using Tile = HalfTile<Format, Shape>;
   const auto& from = tile.step[step % 2];
-  constexpr unsigned tiles = Format::scale_columns / 16;  // whose sums have one scale
+  // The column tiles whose sums have one scale.
+  constexpr unsigned tiles = Tile::by_blocks ? 1 : Format::scale_columns / 16;
   static_assert(count % tiles == 0);
 #pragma unroll 1
   for (unsigned first = start; first < start + count; first += tiles) {
@@ -395,7 +392,7 @@ ZINC_DEVICE void add_half(HalfSums<Shape>& sum, const HalfTile<Format, Shape, fa
       for (unsigned r = 0; r < Shape::row_tiles; ++r) a[c][r] = from.a[Shape::warp_row() / 16 + r][first + c][place];
     }
     float scale[Shape::row_tiles][2];
-    read_scales<Shape>(scale, from.scale[first / tiles]);
+    if constexpr (!Tile::by_blocks) read_scales<Shape>(scale, from.scale[first / tiles]);
 #pragma unroll
     for (unsigned t = 0; t < Shape::token_tiles; ++t) {
       float apart[Shape::row_tiles][4] = {};
@@ -403,16 +400,16 @@ ZINC_DEVICE void add_half(HalfSums<Shape>& sum, const HalfTile<Format, Shape, fa
       for (unsigned c = 0; c < tiles; ++c) {
         const unsigned place = fragment_place(lane_id() / 4, lane_id() % 4, first + c);
         const uint4 b = from.b[Shape::warp_token() / 8 + t][first + c][place];
-        multiply_tokens<Shape>(apart, a[c], {b.x, b.y}, {b.z, b.w});
+        multiply_tokens<Shape>(Tile::by_blocks ? part[t] : apart, a[c], b);
       }
-      add_scaled<Shape>(sum, t, apart, scale);
+      if constexpr (!Tile::by_blocks) add_scaled<Shape>(sum, t, apart, scale);
     }
   }
 }
 
 // Adds a finished block of 256 columns, and clears `part`.
 template <class Shape>
-ZINC_DEVICE void add_block(HalfSums<Shape>& sum, HalfSums<Shape>& part, const HalfBlock<Shape>& block) {
+ZINC_DEVICE void add_block(HalfSums<Shape>& sum, HalfSums<Shape>& part, const HalfBlock<Shape, true>& block) {
   float scale[Shape::row_tiles][2];
   read_scales<Shape>(scale, block.factor);
 #pragma unroll
@@ -427,123 +424,14 @@ ZINC_DEVICE void add_block(HalfSums<Shape>& sum, HalfSums<Shape>& part, const Ha
   subtract_minimums<Shape>(sum, block);
 }
 
-// Decodes rows for the products of blocks of 256 columns.
-template <bool wide, class Format, class Shape>
-struct HalfBlockRows {
-  using Tile = HalfTile<Format, Shape, true>;
-  using Source = RowSource<Format, HalfRawShape<Shape>>;
-  static constexpr bool fifth = Format::block_bytes == 176;
-  static constexpr unsigned quants_at = fifth ? 48 : 16;
-  const Source from;
-  float largest = 0.0f;  // weight, in absolute value, or more
-
-  // Makes what multiply needs of a chunk beside the raw rows.
-  ZINC_DEVICE void prepare(Tile& tile, uint32_t chunk) {
-    for (unsigned s = threadIdx.x; s < Shape::rows; s += Shape::threads) {
-      auto& block = tile.block[chunk % 2];
-      const uint32_t* const words =
-          reinterpret_cast<const uint32_t*>(tile.raw[chunk % 2].of[s] + tile.raw[0].shift(from, s, chunk));
-      const uint32_t head[4] = {words[0], words[1], words[2], words[3]};
-      const KNumbers numbers(head);
-      const unsigned row = HalfRawShape<Shape>::tile_row(s);
-      const float d = half_to_float(static_cast<uint16_t>(head[0]));
-      const float dmin = half_to_float(static_cast<uint16_t>(head[0] >> 16));
-      block.factor[row] = d / (half_scale * k_factor_unit);
-      block.minimum_factor[row] = dmin / half_scale;
-#pragma unroll
-      for (unsigned b = 0; b < chunk_blocks; ++b) {
-        reinterpret_cast<uint32_t*>(tile.factor[b])[s] = numbers.factor(b);
-        if (b % 2 != 0) continue;
-        const uint32_t two = __byte_perm(numbers.minimums[b / 4], 0x64646464u, b % 4 == 0 ? 0x4140u : 0x4342u);
-        block.minimums[row][b / 2] = exact_halves(two, half_one, half_minus_1024);
-      }
-      constexpr float top = 63.0f * 31.0f;
-      largest = fmaxf(largest, fabsf(d) * top + fabsf(dmin) * 63.0f);
-    }
-  }
-
-  // part += the products of 32 columns.
-  ZINC_DEVICE void multiply(HalfSums<Shape>& part_sums, const Tile& tile, uint32_t step, unsigned q) const {
-    const unsigned group = lane_id() / 4;
-    const unsigned part = lane_id() % 4;
-    const uint32_t chunk = step / chunk_steps;
-    const unsigned first = Shape::warp_row() + 2 * group;
-    const auto& raw = tile.raw[chunk % 2];
-    const uint8_t* const at = raw.of[first] + raw.shift(from, first, chunk) + 8 * part;
-    uint4 a[2][Shape::row_tiles];
-#pragma unroll
-    for (unsigned r = 0; r < Shape::row_tiles; ++r) {
-      const uint2 factors = tile.factor[step % chunk_steps * 2 + q][first / 2 + 8 * r];
-      uint32_t fragment[2][4];
-      k_fragment<wide, fifth>(fragment, at + 16 * r * raw.pitch, raw.pitch, quants_at, step % chunk_steps, q, factors);
-#pragma unroll
-      for (unsigned c = 0; c < 2; ++c)
-        a[c][r] = make_uint4(fragment[c][0], fragment[c][1], fragment[c][2], fragment[c][3]);
-    }
-#pragma unroll
-    for (unsigned t = 0; t < Shape::token_tiles; ++t) {
-      const auto& b = tile.step[step % 2].b[q];
-      const uint4 high = b[0][Shape::warp_token() / 8 + t][tile.place(q, group, part)];
-      const uint4 low = b[1][Shape::warp_token() / 8 + t][tile.place(q, group, part)];
-      multiply_tokens<Shape>(part_sums[t], a[0], {high.x, high.y}, {low.x, low.y});
-      multiply_tokens<Shape>(part_sums[t], a[1], {high.z, high.w}, {low.z, low.w});
-    }
-  }
-};
-
-// The sums of one tile of a format with minimums, and how much weights and activations may lose.
+// The sums of one tile by all threads of the block, or false in all of them if they are not as exact as the contracts
+// ask: with activations that are not finite or too large, or with so many small ones that what they lose could be seen.
 template <bool wide, class Format, class Shape, class Source>
-ZINC_DEVICE void half_sums(HalfSums<Shape>& sum, float (&lost)[2], HalfTile<Format, Shape, true>& tile,
-                           uint32_t (&limits)[2], const uint8_t* const (&matrix)[Shape::matrices], uint32_t m,
-                           uint32_t row, const Source& x, uint32_t token, uint32_t k) {
-  const uint32_t steps = k / Shape::step;
-  HalfSums<Shape> part = {};
-  HalfBlockRows<wide, Format, Shape> rows{{matrix, m, k, row}};
-  HalfTokens<wide, Format, Shape> tokens;
-  __syncthreads();  // the last readers of the tile and of the limits are done
-  if (threadIdx.x < 2) limits[threadIdx.x] = 0;
-  tile.raw[0].copy(rows.from, 0);
-  async_commit();
-#pragma unroll
-  for (unsigned phase = 0; phase < tokens.phases; ++phase) {
-    tokens.load(x, k, token, 0, phase);
-    tokens.store(tile, k, 0, phase);
-  }
-  async_wait<0>();
-  __syncthreads();
-  rows.prepare(tile, 0);
-#pragma unroll 1
-  for (uint32_t step = 0; step < steps; ++step) {
-    const bool more = step + 1 < steps;
-    const uint32_t chunk = step / chunk_steps;
-    if (step % chunk_steps == chunk_steps - 1) async_wait<0>();
-    __syncthreads();  // this step is there, and the readers of the one before it are done
-    if (step % chunk_steps == 0 && step + chunk_steps < steps) {
-      tile.raw[(chunk + 1) % 2].copy(rows.from, chunk + 1);
-      async_commit();
-    }
-#pragma unroll 1
-    for (unsigned q = 0; q < 2; ++q) {
-      if (more && q < tokens.phases) tokens.load(x, k, token, step + 1, q);  // in flight while the products are formed
-      rows.multiply(part, tile, step, q);
-      if (more && q < tokens.phases) tokens.store(tile, k, step + 1, q);
-    }
-    if (step % chunk_steps == chunk_steps - 1) {
-      add_block<Shape>(sum, part, tile.block[chunk % 2]);
-      __syncthreads();  // the readers of the chunk's factors are done
-      if (more) rows.prepare(tile, chunk + 1);
-    }
-  }
-  lost[0] = tokens.small;
-  lost[1] = rows.largest;
-}
-
-// The same of other formats.
-template <bool wide, class Format, class Shape, class Source>
-ZINC_DEVICE void half_sums(HalfSums<Shape>& sum, float (&lost)[2], HalfTile<Format, Shape, false>& tile,
-                           uint32_t (&limits)[2], const uint8_t* const (&matrix)[Shape::matrices], uint32_t m,
-                           uint32_t row, const Source& x, uint32_t token, uint32_t k) {
+ZINC_DEVICE bool half_product(HalfSums<Shape>& sum, HalfTile<Format, Shape>& tile, uint32_t (&limits)[2],
+                              const uint8_t* const (&matrix)[Shape::matrices], uint32_t m, uint32_t row,
+                              const Source& x, uint32_t token, uint32_t k) {
   const uint32_t steps = (k + Shape::step - 1) / Shape::step;
+  HalfSums<Shape> part = {};
   HalfRows<wide, Format, Shape> rows;
   HalfTokens<wide, Format, Shape> tokens;
   rows.load(matrix, m, k, row, 0);
@@ -570,13 +458,17 @@ ZINC_DEVICE void half_sums(HalfSums<Shape>& sum, float (&lost)[2], HalfTile<Form
       load(step + 1);
     };
     load(1);
-    // Of the two warps that share a part of the multiprocessor one stores while the other multiplies.
-    const bool first = warp_id() / 4 % 2 != 0;
+    // Of the two warps that share a part of the multiprocessor one stores while the other multiplies. Blocks of 256
+    // columns gain nothing by it.
+    const bool first = !tile.by_blocks && warp_id() / 4 % 2 != 0;
     for (uint32_t step = 0; step < steps; ++step) {
       __syncthreads();  // this step is there, and the readers of the one before it are done
       if (first) stage(step + 1);
-      add_half<Shape::column_tiles>(sum, tile, step, 0);
+      add_half<Shape::column_tiles>(sum, part, tile, step, 0);
       if (!first) stage(step + 1);
+      if constexpr (tile.by_blocks) {
+        if (step % 4 == 3) add_block<Shape>(sum, part, tile.block[step / 4 % 2]);
+      }
     }
   } else {
     for (uint32_t step = 0; step < steps; ++step) {
@@ -590,24 +482,15 @@ ZINC_DEVICE void half_sums(HalfSums<Shape>& sum, float (&lost)[2], HalfTile<Form
           if (phase == 0) rows.load(matrix, m, k, row, step + 1);
         }
         constexpr unsigned column_tiles = Shape::column_tiles / tokens.phases;
-        add_half<column_tiles>(sum, tile, step, phase * column_tiles);
+        add_half<column_tiles>(sum, part, tile, step, phase * column_tiles);
         if (more) tokens.store(tile, k, step + 1, phase);
       }
       if (more) rows.store(tile, step + 1);
+      if constexpr (tile.by_blocks) {
+        if (step % 4 == 3) add_block<Shape>(sum, part, tile.block[step / 4 % 2]);
+      }
     }
   }
-  lost[0] = tokens.small;
-  lost[1] = rows.largest;
-}
-
-// The sums of one tile by all threads of the block, or false in all of them if they are not as exact as the contracts
-// ask: with activations that are not finite or too large, or with so many small ones that what they lose could be seen.
-template <bool wide, class Format, class Shape, class Source>
-ZINC_DEVICE bool half_product(HalfSums<Shape>& sum, HalfTile<Format, Shape>& tile, uint32_t (&limits)[2],
-                              const uint8_t* const (&matrix)[Shape::matrices], uint32_t m, uint32_t row,
-                              const Source& x, uint32_t token, uint32_t k) {
-  float lost[2];
-  half_sums<wide>(sum, lost, tile, limits, matrix, m, row, x, token, k);
   bool finite = true;
 #pragma unroll
   for (unsigned r = 0; r < Shape::row_tiles; ++r) {
@@ -618,8 +501,8 @@ ZINC_DEVICE bool half_product(HalfSums<Shape>& sum, HalfTile<Format, Shape>& til
     }
   }
   // The bits of floats that are not negative are in their order, NaN above all.
-  atomicMax(&limits[0], __float_as_uint(warp_sum<HalfTokens<wide, Format, Shape>::fours>(lost[0])));
-  atomicMax(&limits[1], __float_as_uint(lost[1]));
+  atomicMax(&limits[0], __float_as_uint(warp_sum<tokens.fours>(tokens.small)));
+  atomicMax(&limits[1], __float_as_uint(rows.largest));
   // Sums of 32 activations lose as much as one. Half of what any output may be off is left to them.
   constexpr float allowed = 0.5e-6f * half_scale / half_loss;
   const bool bad = __syncthreads_or(!finite);

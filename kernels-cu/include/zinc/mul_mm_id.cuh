@@ -58,7 +58,7 @@ template <class Format, class Shape, unsigned bytes, class Push>
 ZINC_DEVICE void mul_mm_id(const uint8_t* a, const float* b, float* d, const uint32_t* ids,
                            const uint32_t* expert_count, const Push& p) {
   using Tile = HalfTile<Format, Shape>;
-  static_assert(!has_half_mma || sizeof(Tile) <= bytes, "the tile is in shared memory");
+  static_assert(sizeof(Tile) <= bytes, "the tile is in shared memory");
   ZINC_DYNAMIC_SHARED(Tile, tile);
   ZINC_SHARED(uint32_t[2], limits);
   ZINC_SHARED(uint64_t[Shape::tokens], pairs);

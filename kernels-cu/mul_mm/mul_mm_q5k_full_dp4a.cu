@@ -8,7 +8,7 @@
 //@ tile = { rows = 128, tokens = 64, small_rows = 64, small_tokens = 64, few = 128, threads = 128, blocks = 2, shared_bytes = 88592 }
 //@ [arch.90]
 //@ tile = { rows = 128, tokens = 128, small_rows = 64, small_tokens = 64, few = 132, threads = 128, blocks = 2, shared_bytes = 113424 }
-//@ [arch.120]
+//@ [arch.100]
 //@ tile = { rows = 128, tokens = 64, small_rows = 64, small_tokens = 64, few = 128, threads = 128, blocks = 2, shared_bytes = 88592 }
 #include "zinc/mul_mm_q5k_full_dp4a.h"
 

@@ -1058,12 +1058,29 @@ impl Payload {
                 source,
             }
         })?;
-        Ok(Self {
+        Ok(Self::of(raw, stored))
+    }
+
+    /// The payload whose compressed form is `stored`, and its image of `raw_bytes` bytes; `None` where `stored` is not the
+    /// compressed form of so many bytes.
+    pub fn restore(stored: Vec<u8>, raw_bytes: u64) -> Option<(Self, Vec<u8>)> {
+        limit("", "an image", raw_bytes, MAX_RAW_BYTES).ok()?;
+        let raw = zstd::bulk::decompress(&stored, raw_bytes as usize).ok()?;
+        (raw.len() as u64 == raw_bytes).then(|| (Self::of(&raw, stored), raw))
+    }
+
+    fn of(raw: &[u8], stored: Vec<u8>) -> Self {
+        Self {
             stored_hash: Digest::of(&stored),
             stored,
-            raw_bytes,
+            raw_bytes: raw.len() as u64,
             raw_hash: Digest::of(raw),
-        })
+        }
+    }
+
+    /// The compressed form, which [`Payload::restore`] takes.
+    pub fn stored(&self) -> &[u8] {
+        &self.stored
     }
 
     /// SHA-256 of the image itself.

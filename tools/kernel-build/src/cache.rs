@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use content_cache::Key;
-use cubin_format::{Digest, Resources};
+use cubin_format::{Digest, Payload, Resources};
 
 /// Above this size the entries that were not used for longest are removed.
 const LIMIT: u64 = 2 << 30;
@@ -22,33 +22,46 @@ pub struct Compiled {
     pub warnings: String,
 }
 
-/// A directory of compiled images.
+/// What stands before a compressed image.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Head<T> {
+    compiled: T,
+    raw_bytes: u64,
+}
+
+/// A directory of compiled images. They lie there compressed, as an archive wants them: to compress takes longer than all else
+/// that a build does with a known image.
 #[derive(Debug, Clone)]
 pub struct Cache(content_cache::Cache);
 
 impl Cache {
     /// The cache in `folder`, which the first entry makes.
     pub fn new(folder: PathBuf) -> Self {
-        Self(content_cache::Cache::new(folder, "zinc-cuda kernel 1"))
+        Self(content_cache::Cache::new(folder, "zinc-cuda kernel 2"))
     }
 
     /// The entry, if it is there and whole; a damaged one counts as missing.
-    pub fn get(&self, key: Digest) -> Option<Compiled> {
-        let body = self.0.get(Key::from(key.0))?;
+    pub fn get(&self, key: Digest) -> Option<(Compiled, Payload)> {
+        let mut body = self.0.get(Key::from(key.0))?;
         let end = body.iter().position(|byte| *byte == b'\n')?;
-        let mut compiled: Compiled = serde_json::from_slice(&body[..end]).ok()?;
-        compiled.image = body[end + 1..].to_vec();
-        Some(compiled)
+        let stored = body.split_off(end + 1);
+        let head: Head<Compiled> = serde_json::from_slice(&body).ok()?;
+        let (payload, image) = Payload::restore(stored, head.raw_bytes)?;
+        let compiled = head.compiled;
+        Some((Compiled { image, ..compiled }, payload))
     }
 
     /// Stores an entry; another process sees all of it or nothing.
     ///
     /// # Errors
     /// Where the cache cannot be written.
-    pub fn put(&self, key: Digest, compiled: &Compiled) -> io::Result<()> {
-        let facts = serde_json::to_vec(compiled)?;
+    pub fn put(&self, key: Digest, compiled: &Compiled, payload: &Payload) -> io::Result<()> {
+        let head = serde_json::to_vec(&Head {
+            compiled,
+            raw_bytes: payload.raw_bytes(),
+        })?;
         self.0
-            .put(Key::from(key.0), &[&facts, b"\n", &compiled.image])
+            .put(Key::from(key.0), &[&head, b"\n", payload.stored()])
     }
 
     /// Removes what was not used for longest until the cache is below its limit.
@@ -89,9 +102,13 @@ mod tests {
             warnings: "line one\nline \"two\"".to_owned(),
         };
         let key = Digest::of(b"key");
-        assert_eq!(cache.get(key), None);
-        cache.put(key, &value).unwrap();
-        assert_eq!(cache.get(key), Some(value));
-        assert_eq!(cache.get(Digest::of(b"other")), None);
+        let payload = Payload::compress(&value.image).unwrap();
+        assert!(cache.get(key).is_none());
+        cache.put(key, &value, &payload).unwrap();
+        let (found, restored) = cache.get(key).unwrap();
+        assert_eq!(found, value);
+        assert_eq!(restored.stored(), payload.stored());
+        assert_eq!(restored.raw_hash(), Digest::of(&value.image));
+        assert!(cache.get(Digest::of(b"other")).is_none());
     }
 }

@@ -25,7 +25,7 @@ use crate::targets::{Request, TargetError, Targets};
 use crate::toolkit::{Toolkit, ToolkitError};
 
 /// Part of every cache key: another number makes every kernel compile again.
-const REVISION: &str = "1";
+const REVISION: &str = "2";
 
 /// Why there is no archive.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +90,16 @@ pub enum UnitError {
     /// What it gave breaks the contract.
     #[error(transparent)]
     Check(#[from] CheckError),
+    /// The image cannot be compressed.
+    #[error("kernel {kernel} for {target} cannot be archived")]
+    Compress {
+        /// The kernel.
+        kernel: String,
+        /// The target.
+        target: Target,
+        /// Why.
+        source: ArchiveError,
+    },
 }
 
 fn lines<E: std::error::Error>(errors: &[E]) -> String {
@@ -178,6 +188,12 @@ struct State {
     /// The hash of the archive.
     archive: Digest,
     units: Vec<Unit>,
+}
+
+/// An image, and its form in the archive.
+struct Made {
+    image: Vec<u8>,
+    payload: Payload,
 }
 
 /// One kernel for one target, to be looked up or compiled.
@@ -319,8 +335,8 @@ impl Build<'_> {
         let units = match self.unchanged(&state_path, &archive_path, inputs) {
             Some(units) => units,
             None => {
-                let (units, images) = self.obtain_all(toolkit, &jobs)?;
-                let archive = self.write_outputs(toolkit, &jobs, &units, &images, source_hash)?;
+                let (units, made) = self.obtain_all(toolkit, &jobs)?;
+                let archive = self.write_outputs(toolkit, &jobs, &units, made, source_hash)?;
                 self.write(&archive_path, &archive)?;
                 self.write_log(toolkit, &units)?;
                 let state = State {
@@ -433,7 +449,7 @@ impl Build<'_> {
         &self,
         toolkit: &Toolkit,
         jobs: &[Job<'_>],
-    ) -> Result<(Vec<Unit>, Vec<Vec<u8>>), BuildError> {
+    ) -> Result<(Vec<Unit>, Vec<Made>), BuildError> {
         let write = |path: &Path, source| BuildError::Write {
             path: path.to_path_buf(),
             source,
@@ -459,7 +475,7 @@ impl Build<'_> {
         let (failed, done) = (AtomicBool::new(false), AtomicUsize::new(0));
         let started = Instant::now();
         let spoke = AtomicUsize::new(0);
-        let obtain = |job: &Job<'_>| -> Option<Result<(Unit, Vec<u8>), UnitError>> {
+        let obtain = |job: &Job<'_>| -> Option<Result<(Unit, Made), UnitError>> {
             if failed.load(Ordering::Relaxed) {
                 return None;
             }
@@ -481,12 +497,12 @@ impl Build<'_> {
         let results: Vec<_> =
             pool.install(|| jobs.par_iter().with_max_len(1).map(obtain).collect());
 
-        let (mut units, mut images, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut units, mut made, mut failures) = (Vec::new(), Vec::new(), Vec::new());
         for result in results.into_iter().flatten() {
             match result {
                 Ok((unit, image)) => {
                     units.push(unit);
-                    images.push(image);
+                    made.push(image);
                 }
                 Err(error) => failures.push(error),
             }
@@ -498,7 +514,7 @@ impl Build<'_> {
             // A cache that cannot be trimmed, or not even be written, costs time and nothing else.
             let _ = cache.trim();
         }
-        Ok((units, images))
+        Ok((units, made))
     }
 
     fn image_path(&self, kernel: &str, target: Target) -> PathBuf {
@@ -511,22 +527,14 @@ impl Build<'_> {
         toolkit: &Toolkit,
         jobs: &[Job<'_>],
         units: &[Unit],
-        images: &[Vec<u8>],
+        made: Vec<Made>,
         source_hash: Digest,
     ) -> Result<Vec<u8>, BuildError> {
-        let payloads: Vec<Payload> = images
-            .par_iter()
-            .map(|image| Payload::compress(image))
-            .collect::<Result<_, _>>()?;
         let mut builder = ArchiveBuilder::new(Metadata {
             source_hash,
             compiler: compiler(toolkit),
         });
-        let mut rows = jobs
-            .iter()
-            .zip(units)
-            .zip(images.iter().zip(payloads))
-            .peekable();
+        let mut rows = jobs.iter().zip(units).zip(made).peekable();
         while let Some(((job, _), _)) = rows.peek() {
             let kernel = job.kernel;
             let mut new = NewKernel {
@@ -538,15 +546,12 @@ impl Build<'_> {
                 contract_hash: check::contract_hash(kernel),
                 targets: Vec::new(),
             };
-            let mut parts = Vec::new();
-            while let Some(((_, unit), (image, payload))) =
+            let mut images = Vec::new();
+            while let Some(((_, unit), Made { image, payload })) =
                 rows.next_if(|((job, _), _)| job.kernel.name == kernel.name)
             {
-                self.write(&self.image_path(&unit.kernel, unit.target), image)?;
-                parts.push(fatbin::Image {
-                    target: unit.target,
-                    bytes: image,
-                });
+                self.write(&self.image_path(&unit.kernel, unit.target), &image)?;
+                images.push((unit.target, image));
                 let resources = unit.resources;
                 new.targets.push(NewTarget {
                     target: unit.target,
@@ -555,6 +560,11 @@ impl Build<'_> {
                     payload,
                 });
             }
+            let parts = images.iter().map(|(target, bytes)| fatbin::Image {
+                target: *target,
+                bytes,
+            });
+            let parts: Vec<_> = parts.collect();
             let path = self.out.join("images").join(fatbin_name(&kernel.name));
             self.write(&path, &fatbin::write(&parts)?)?;
             builder.push(new);
@@ -616,21 +626,28 @@ fn obtain(
     cache: &Cache,
     paths: Paths<'_>,
     job: &Job<'_>,
-) -> Result<(Unit, Vec<u8>), UnitError> {
+) -> Result<(Unit, Made), UnitError> {
     let started = Instant::now();
     let kernel = &job.kernel.name;
-    let (compiled, origin): (Compiled, _) = match cache.get(job.key) {
-        Some(compiled) => (compiled, Origin::Cached),
-        None => (
-            compile(toolkit, paths, kernel, &job.cu, job.target)?,
-            Origin::Compiled,
-        ),
+    let (compiled, payload, resources, origin) = match cache.get(job.key) {
+        Some((compiled, payload)) => {
+            let resources = check::check(job.kernel, job.target, &compiled)?;
+            (compiled, payload, resources, Origin::Cached)
+        }
+        None => {
+            let compiled = compile(toolkit, paths, kernel, &job.cu, job.target)?;
+            let resources = check::check(job.kernel, job.target, &compiled)?;
+            let payload =
+                Payload::compress(&compiled.image).map_err(|source| UnitError::Compress {
+                    kernel: kernel.clone(),
+                    target: job.target,
+                    source,
+                })?;
+            // Stored only once it is known to be good. A cache that cannot be written costs time and nothing else.
+            let _ = cache.put(job.key, &compiled, &payload);
+            (compiled, payload, resources, Origin::Compiled)
+        }
     };
-    let resources = check::check(job.kernel, job.target, &compiled)?;
-    if origin == Origin::Compiled {
-        // Stored only once it is known to be good. A cache that cannot be written costs time and nothing else.
-        let _ = cache.put(job.key, &compiled);
-    }
     let milliseconds = started.elapsed().as_millis() as u64;
     let Compiled {
         image, warnings, ..
@@ -644,6 +661,6 @@ fn obtain(
             resources,
             warnings,
         },
-        image,
+        Made { image, payload },
     ))
 }

@@ -1,8 +1,9 @@
-// The 16-byte head that q4_K and q5_K share, as dmmv_tiles.cuh uses it.
+// What q4_K and q5_K share, as dmmv_tiles.cuh uses it: the 16-byte head, and how lanes divide the quants.
 #pragma once
 
 #include "zinc/dmmv_planes.cuh"
 #include "zinc/half.cuh"
+#include "zinc/quant/words.cuh"
 #include "zinc/shared_address.cuh"
 
 namespace zinc {
@@ -65,7 +66,9 @@ struct KPairFactors {
   float scale[step_columns / 32];
   float minimum[4];
 
-  ZINC_DEVICE KPairFactors(const uint4& head, const KPairLane& lane) {
+  template <class Fragment>
+  ZINC_DEVICE KPairFactors(const Fragment& row, const KPairLane& lane) {
+    const uint4& head = row.head;
     outer = half_to_float(static_cast<uint16_t>(head.x));
     outer_minimum = half_to_float(static_cast<uint16_t>(head.x >> 16));
     const uint32_t scales[2] = {head.y & 0x3F3F3F3Fu, k_later_scales(head)};
@@ -95,7 +98,9 @@ struct KTileFactors {
   float scale[step_sets];
   float minimum[2];
 
-  ZINC_DEVICE KTileFactors(const uint4& head, const KTileLane& lane) {
+  template <class Fragment>
+  ZINC_DEVICE KTileFactors(const Fragment& row, const KTileLane& lane) {
+    const uint4& head = row.head;
     outer = half_to_float(static_cast<uint16_t>(head.x));
     outer_minimum = half_to_float(static_cast<uint16_t>(head.x >> 16));
     // head.y: scales 0..3, head.z: minimums 0..3, both with two bits of 4..7 on top; head.w: four bits each of
@@ -112,6 +117,53 @@ struct KTileFactors {
       minimum[i] = __uint_as_float(__byte_perm(minimums, 0x4B000000u, lane.minimum_bytes + i)) - 8388608.0f;
     }
   }
+};
+
+// The lane's part of every `count`th of the quants, which the four lanes of a quad share.
+template <class Words, unsigned count>
+ZINC_DEVICE void load_k_quants(Words (&to)[count], const uint8_t* quants, unsigned lane) {
+  constexpr unsigned size = sizeof(Words);
+#pragma unroll
+  for (unsigned i = 0; i < count; ++i) {
+    to[i] = load_passing(reinterpret_cast<const Words*>(quants + 4 * size * i + size * lane));
+  }
+}
+
+// A format's tiles add Fragment, with the head of the block, and set_scale.
+template <class Format_>
+struct KTiles {
+  using Format = Format_;
+  using Row = uint8_t;
+  static constexpr unsigned scale_columns = 32;
+  static constexpr bool pairs = false;
+  static constexpr bool interleaved = false;
+  static constexpr unsigned parts = 1;
+  static constexpr bool has_minimum = true;
+  static constexpr unsigned step_bytes = Format::block_bytes;
+  static constexpr unsigned alignment = 16;
+  static constexpr unsigned pitch = 0;
+  static constexpr bool has_outer = true;
+
+  static ZINC_DEVICE unsigned position(unsigned column) { return k_tile_position(column); }
+
+  using Lane = KTileLane;
+  using Factors = KTileFactors;
+};
+
+// The same for pairs of vectors: a lane has eight columns of each sub-block. Fragment's quants of odd sub-blocks are
+// 2^odd_bits times as large.
+template <class Format_, unsigned odd_bits>
+struct KPairs {
+  using Format = Format_;
+  using Row = uint8_t;
+  static constexpr bool has_minimum = true;
+  static constexpr bool pairs = true;
+  static constexpr unsigned step_bytes = Format::block_bytes;
+  static constexpr unsigned alignment = 16;
+  static constexpr unsigned pitch = 0;
+
+  using Lane = KPairLane;
+  using Factors = KPairFactors<odd_bits>;
 };
 
 }  // namespace zinc

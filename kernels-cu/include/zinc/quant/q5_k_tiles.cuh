@@ -6,23 +6,8 @@
 
 namespace zinc {
 
-struct Q5KTiles {
-  using Format = Q5K;
-  using Row = uint8_t;
-  static constexpr unsigned scale_columns = 32;
-  static constexpr bool pairs = false;
-  static constexpr bool interleaved = false;
-  static constexpr unsigned parts = 1;
-  static constexpr bool has_minimum = true;
-  static constexpr unsigned step_bytes = Q5K::block_bytes;
-  static constexpr unsigned alignment = 16;
-  static constexpr unsigned pitch = 0;
-  static constexpr bool has_outer = true;
-
-  static ZINC_DEVICE unsigned position(unsigned column) { return k_tile_position(column); }
+struct Q5KTiles : KTiles<Q5K> {
   static ZINC_DEVICE float set_scale(unsigned) { return 1.0f; }
-
-  using Lane = KTileLane;
 
   struct Fragment {
     uint4 head;
@@ -34,10 +19,7 @@ struct Q5KTiles {
       constexpr unsigned quants_at = 48;
       head = load_passing(reinterpret_cast<const uint4*>(block));
       fifths = load_passing(reinterpret_cast<const uint4*>(block + fifths_at + 16 * (lane % 2)));
-#pragma unroll
-      for (unsigned i = 0; i < 2; ++i) {
-        quants[i] = load_passing(reinterpret_cast<const uint4*>(block + quants_at + 64 * i + 16 * lane));
-      }
+      load_k_quants(quants, block + quants_at, lane);
     }
 
     ZINC_DEVICE uint32_t word(unsigned set, unsigned i, const Lane& lane) const {
@@ -49,24 +31,9 @@ struct Q5KTiles {
       return ((set % 2 == 0 ? both : both >> 4) & 0x0F0F0F0Fu) | fifth;
     }
   };
-
-  struct Factors : KTileFactors {
-    ZINC_DEVICE Factors(const Fragment& f, const Lane& lane) : KTileFactors(f.head, lane) {}
-  };
 };
 
-// The same for pairs of vectors: a lane has eight columns of each sub-block.
-struct Q5KPairs {
-  using Format = Q5K;
-  using Row = uint8_t;
-  static constexpr bool has_minimum = true;
-  static constexpr bool pairs = true;
-  static constexpr unsigned step_bytes = Q5K::block_bytes;
-  static constexpr unsigned alignment = 16;
-  static constexpr unsigned pitch = 0;
-
-  using Lane = KPairLane;
-
+struct Q5KPairs : KPairs<Q5K, 0> {
   struct Fragment {
     uint4 head;
     uint2 fifths;
@@ -77,10 +44,7 @@ struct Q5KPairs {
       constexpr unsigned quants_at = 48;
       head = load_passing(reinterpret_cast<const uint4*>(block));
       fifths = load_passing(reinterpret_cast<const uint2*>(block + fifths_at + 8 * lane));
-#pragma unroll
-      for (unsigned i = 0; i < 4; ++i) {
-        quants[i] = load_passing(reinterpret_cast<const uint2*>(block + quants_at + 32 * i + 8 * lane));
-      }
+      load_k_quants(quants, block + quants_at, lane);
     }
 
     ZINC_DEVICE uint32_t word(unsigned group, unsigned i) const {
@@ -89,10 +53,6 @@ struct Q5KPairs {
       const uint32_t fifth = (group < 4 ? bits << (4 - group) : bits >> (group - 4)) & 0x10101010u;
       return ((group % 2 == 0 ? both : both >> 4) & 0x0F0F0F0Fu) | fifth;
     }
-  };
-
-  struct Factors : KPairFactors<0> {
-    ZINC_DEVICE Factors(const Fragment& f, const Lane& lane) : KPairFactors(f.head, lane) {}
   };
 };
 

@@ -1,5 +1,5 @@
 // Barriers in shared memory between threads that fill a buffer and threads that empty it (mbarrier, from compute
-// capability 8.0 on): nobody waits who only announces.
+// capability 9.0 on): nobody waits who only announces.
 #pragma once
 
 #include "zinc/platform.cuh"
@@ -12,27 +12,39 @@ struct alignas(8) PhaseBarrier {
   uint64_t state;
 };
 
-#ifndef ZINC_EMULATOR
+// What follows does nothing before compute capability 9.0.
+#ifdef ZINC_EMULATOR
+#define ZINC_SITE const char *file = __builtin_FILE(), unsigned line = __builtin_LINE()
+ZINC_DEVICE void phase_make(PhaseBarrier& barrier, uint32_t arrivals, ZINC_SITE) {
+  ::zinc_emulator::phase_make(&barrier.state, arrivals, file, line);
+}
+ZINC_DEVICE void phase_arrive(PhaseBarrier& barrier, ZINC_SITE) {
+  ::zinc_emulator::phase_arrive(&barrier.state, file, line);
+}
+ZINC_DEVICE void phase_arrive_after_copies(PhaseBarrier& barrier, ZINC_SITE) {
+  ::zinc_emulator::copy_async_wait_all();
+  ::zinc_emulator::phase_arrive(&barrier.state, file, line);
+}
+ZINC_DEVICE void phase_wait(PhaseBarrier& barrier, uint32_t parity, ZINC_SITE) {
+  ::zinc_emulator::phase_wait(&barrier.state, parity, file, line);
+}
+#undef ZINC_SITE
+#else
 ZINC_DEVICE uint32_t phase_place(PhaseBarrier& barrier) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(&barrier));
 }
-#endif
 
-// Makes a barrier for `arrivals` arrivals a phase. One thread calls it; a barrier of the block and phases_made() follow
-// before others use it.
+// Makes a barrier for `arrivals` arrivals a phase. One thread calls it; a barrier of the block follows before others
+// use it.
 ZINC_DEVICE void phase_make(PhaseBarrier& barrier, uint32_t arrivals) {
-#ifdef ZINC_EMULATOR
-  ::zinc_emulator::phase_make(&barrier.state, arrivals);
-#elif ZINC_ARCH >= 80
+#if ZINC_ARCH >= 90
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(phase_place(barrier)), "r"(arrivals) : "memory");
 #endif
 }
 
 // The thread has written what its phase is about: those who wait see it.
 ZINC_DEVICE void phase_arrive(PhaseBarrier& barrier) {
-#ifdef ZINC_EMULATOR
-  ::zinc_emulator::phase_arrive(&barrier.state, __FILE__, __LINE__);
-#elif ZINC_ARCH >= 80
+#if ZINC_ARCH >= 90
   asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared.b64 state, [%0];\n\t}" ::"r"(phase_place(barrier))
                : "memory");
 #endif
@@ -40,20 +52,14 @@ ZINC_DEVICE void phase_arrive(PhaseBarrier& barrier) {
 
 // Arrives when all copies that the thread has started (async_copy) are complete, without waiting for them.
 ZINC_DEVICE void phase_arrive_after_copies(PhaseBarrier& barrier) {
-#ifdef ZINC_EMULATOR
-  ::zinc_emulator::copy_async_commit();
-  ::zinc_emulator::copy_async_wait(0);
-  ::zinc_emulator::phase_arrive(&barrier.state, __FILE__, __LINE__);
-#elif ZINC_ARCH >= 80
+#if ZINC_ARCH >= 90
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(phase_place(barrier)) : "memory");
 #endif
 }
 
 // Waits until the phase of the given parity has ended: returns at once where the barrier is in the other one.
 ZINC_DEVICE void phase_wait(PhaseBarrier& barrier, uint32_t parity) {
-#ifdef ZINC_EMULATOR
-  ::zinc_emulator::phase_wait(&barrier.state, parity, __FILE__, __LINE__);
-#elif ZINC_ARCH >= 90
+#if ZINC_ARCH >= 90
   asm volatile(
       "{\n\t"
       ".reg .pred ended;\n\t"
@@ -65,5 +71,6 @@ ZINC_DEVICE void phase_wait(PhaseBarrier& barrier, uint32_t parity) {
       : "memory");
 #endif
 }
+#endif
 
 }  // namespace zinc

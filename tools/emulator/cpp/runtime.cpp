@@ -23,6 +23,8 @@ uint64_t zinc_emulator_layout(uint32_t which) {
     case 4: return sizeof(zinc_emulator::Entry);
     case 5: return offsetof(zinc_emulator::Thread, slot);
     case 6: return offsetof(zinc_emulator::Block, shared);
+    case 7: return sizeof(zinc_emulator::Phase);
+    case 8: return offsetof(zinc_emulator::Phase, parity);
     default: return 0;
   }
 }

@@ -38,6 +38,7 @@
 #include "zinc_emulator/integer.h"
 #include "zinc_emulator/math.h"
 #include "zinc_emulator/memory.h"
+#include "zinc_emulator/phase.h"
 #include "zinc_emulator/warp.h"
 
 #define __global__

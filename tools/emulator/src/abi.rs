@@ -18,6 +18,8 @@ pub(crate) mod wait {
     pub(crate) const TRAP: u32 = 3;
     /// Has returned.
     pub(crate) const DONE: u32 = 4;
+    /// Waits for the end of a phase.
+    pub(crate) const PHASE: u32 = 5;
 }
 
 /// One CUDA thread.
@@ -37,6 +39,16 @@ pub(crate) struct Thread {
     pub(crate) copies: *mut c_void,
     pub(crate) yielder: *const c_void,
     pub(crate) slot: u64,
+}
+
+/// A phase barrier in shared memory.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Phase {
+    pub(crate) missing: u16,
+    pub(crate) arrivals: u16,
+    pub(crate) parity: u16,
+    pub(crate) made: u16,
 }
 
 /// The block that runs on an OS thread.
@@ -111,6 +123,8 @@ mod tests {
             size_of::<Entry>(),
             offset_of!(Thread, slot),
             offset_of!(Block, shared),
+            size_of::<Phase>(),
+            offset_of!(Phase, parity),
         ];
         for (which, size) in (0..).zip(mine) {
             // SAFETY: the function only reads its argument.

@@ -78,6 +78,23 @@ pub enum EmulatorError {
         exited: Index,
     },
 
+    /// A thread waits for the end of a phase for which arrivals are missing, and no other thread can go on.
+    #[error(
+        "{kernel}: block {block}: {waiting} for a phase that never ends: {missing} of {arrivals} arrivals are missing"
+    )]
+    EndlessPhase {
+        /// Name of the kernel.
+        kernel: String,
+        /// Index of the block.
+        block: Index,
+        /// The thread that waits.
+        waiting: Box<Waiting>,
+        /// Arrivals that have not come.
+        missing: u16,
+        /// Arrivals of a phase.
+        arrivals: u16,
+    },
+
     /// A lane takes part in a warp operation whose mask does not name it.
     #[error("{kernel}: block {block}: {waiting}, which is not in its own mask")]
     NotInMask {

@@ -22,8 +22,8 @@
 //! ```
 //!
 //! # Limits
-//! Threads run until they wait at a barrier or warp operation: one that spins on memory until another thread or block
-//! writes may never end. The threads of a block that have returned are not at its barriers, as hardware would have it:
+//! Threads run until they wait at a barrier, for a phase or in a warp operation: one that spins on memory until another
+//! thread or block writes may never end. The threads of a block that have returned are not at its barriers, as hardware would have it:
 //! `__syncthreads` after the exit of a thread is an error, because CUDA only promises it for whole blocks.
 //! Kernels can't throw; `__trap()` and `assert` end the dispatch with an error. A read outside a buffer is only found
 //! with the address sanitizer, and an access far outside may end the process as on any host.

@@ -11,7 +11,7 @@ pub enum Schedule {
     Forward,
     /// Descending.
     Reverse,
-    /// A permutation that depends on the seed, another one after every barrier.
+    /// A permutation that depends on the seed, another one after every barrier and every round of ended phases.
     Seeded(u64),
 }
 
@@ -83,7 +83,7 @@ impl Order {
         }
     }
 
-    /// Takes the next order, after a barrier.
+    /// Takes the next order.
     pub(crate) fn advance(&mut self) {
         if let Some(random) = &mut self.random {
             random.shuffle(&mut self.warps);

@@ -11,10 +11,13 @@ const RED_ZONE: usize = 256;
 /// Least alignment of an array.
 const ALIGN: usize = 16;
 
+/// Greatest alignment of an array.
+const MAX_ALIGN: usize = 1024;
+
 /// Most arrays of a block. Together with `LIMIT` this fixes the size of the memory.
 const ARRAYS: usize = 64;
 
-const BYTES: usize = LIMIT + (ARRAYS + 2) * (RED_ZONE + 128);
+const BYTES: usize = LIMIT + (ARRAYS + 2) * (RED_ZONE + MAX_ALIGN);
 
 /// A write to a red zone.
 #[derive(Debug, PartialEq, Eq)]
@@ -80,7 +83,7 @@ impl SharedMemory {
         }
         // SAFETY: keys are C++ constants.
         let (bytes, align) = unsafe { ((*key).bytes as usize, (*key).align as usize) };
-        if bytes > LIMIT - self.bytes || self.arrays.len() == ARRAYS || align > 128 {
+        if bytes > LIMIT - self.bytes || self.arrays.len() == ARRAYS || align > MAX_ALIGN {
             return None;
         }
         Some(self.add(Some(key), bytes, align.max(ALIGN)))

@@ -9,7 +9,7 @@ use std::ptr::{self, NonNull};
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-use crate::abi::{self, Block, Collective, Lanes, SharedKey, Thread, WARP, wait};
+use crate::abi::{self, Block, Collective, Lanes, Phase, SharedKey, Thread, WARP, wait};
 use crate::error::{EmulatorError, Index, Waiting};
 use crate::schedule::{Order, Schedule};
 use crate::shared::SharedMemory;
@@ -236,15 +236,11 @@ impl Worker {
             let warp = self.order.warps[place] as usize;
             self.start_warp(launch, warp)?;
         }
-        while self.finish_barrier(launch)? {
-            self.order.advance();
-            for place in 0..warps {
-                let warp = self.order.warps[place] as usize;
-                let lanes = self.lanes(warp);
-                self.run_warp(launch, warp, lanes_mask(lanes))?;
+        loop {
+            if !self.finish_phases(launch)? && !self.finish_barrier(launch)? {
+                return self.finish(launch);
             }
         }
-        self.finish(launch)
     }
 
     /// Lanes that a warp has.
@@ -305,7 +301,7 @@ impl Worker {
             .start(launch.schedule, count.div_ceil(WARP), index);
     }
 
-    /// Starts all lanes of a warp and runs it until each of them has returned or waits for the block.
+    /// Starts all lanes of a warp and runs it until each of them has returned or waits for what other warps do.
     fn start_warp(&mut self, launch: &Launch, warp: usize) -> Result<(), EmulatorError> {
         let lanes = self.lanes(warp);
         let context = self.context();
@@ -333,12 +329,6 @@ impl Worker {
             };
             self.switch_to(slot);
         }
-        self.settle_warp(launch, warp)
-    }
-
-    /// Resumes the lanes in `ready` and runs the warp until each lane has returned or waits for the block.
-    fn run_warp(&mut self, launch: &Launch, warp: usize, ready: u32) -> Result<(), EmulatorError> {
-        self.resume_lanes(warp, ready);
         self.settle_warp(launch, warp)
     }
 
@@ -385,24 +375,34 @@ impl Worker {
         Ok(slot)
     }
 
-    /// Completes warp operations and resumes their lanes until no lane waits for its warp.
+    /// Completes warp operations and phases and resumes their lanes until no lane can go on without other warps.
     fn settle_warp(&mut self, launch: &Launch, warp: usize) -> Result<(), EmulatorError> {
         loop {
             let base = warp * WARP;
             let mut waiting = 0u32;
+            let mut phases = 0u32;
             for lane in 0..self.lanes(warp) {
                 match self.threads[base + lane].wait {
                     wait::WARP => waiting |= 1 << lane,
+                    wait::PHASE => phases |= 1 << lane,
                     wait::TRAP => return Err(self.trap(launch, base + lane)),
                     _ => {}
                 }
             }
-            if waiting == 0 {
-                return Ok(());
+            let mut ready = self.complete_warp_operations(warp, waiting);
+            for lane in bits(phases) {
+                let thread = &mut self.threads[base + lane];
+                if phase_has_ended(thread) {
+                    thread.wait = wait::RUNNING;
+                    ready |= 1 << lane;
+                }
             }
-            let ready = self.complete_warp_operations(warp, waiting);
             if ready == 0 {
-                return Err(self.warp_mismatch(launch, warp, waiting));
+                // Lanes that wait for a phase may still come to the operation of the others.
+                return match waiting == 0 || phases != 0 {
+                    true => Ok(()),
+                    false => Err(self.warp_mismatch(launch, warp, waiting)),
+                };
             }
             self.resume_lanes(warp, ready);
         }
@@ -453,8 +453,39 @@ impl Worker {
         self.counts.warp_operations += 1;
     }
 
-    /// When every thread has returned: false. Otherwise all of them must wait at one barrier, which is completed.
+    /// Runs every warp that has lanes whose phase has ended: false when there is none.
+    fn finish_phases(&mut self, launch: &Launch) -> Result<bool, EmulatorError> {
+        let mut some = false;
+        for place in 0..self.order.warps.len() {
+            let warp = self.order.warps[place] as usize;
+            let base = warp * WARP;
+            if self.threads[base..base + self.lanes(warp)]
+                .iter()
+                .any(phase_has_ended)
+            {
+                some = true;
+                self.settle_warp(launch, warp)?;
+            }
+        }
+        if some {
+            self.order.advance();
+        }
+        Ok(some)
+    }
+
+    /// When every thread has returned: false. Otherwise all of them must wait at one barrier, which is completed; the
+    /// threads run on until they can't without each other.
     fn finish_barrier(&mut self, launch: &Launch) -> Result<bool, EmulatorError> {
+        if let Some(stuck) = self.threads.iter().position(is_in_phase) {
+            let phase = phase_of(&self.threads[stuck]);
+            return Err(EmulatorError::EndlessPhase {
+                kernel: launch.kernel.to_owned(),
+                block: self.block_index(),
+                waiting: self.waiting(stuck),
+                missing: phase.missing,
+                arrivals: phase.arrivals,
+            });
+        }
         let is_waiting = |thread: &Thread| thread.wait == wait::BLOCK;
         let Some(first) = self.threads.iter().position(is_waiting) else {
             return Ok(false);
@@ -485,6 +516,12 @@ impl Worker {
             thread.wait = wait::RUNNING;
         }
         self.counts.barriers += 1;
+        self.order.advance();
+        for place in 0..self.order.warps.len() {
+            let warp = self.order.warps[place] as usize;
+            self.resume_lanes(warp, lanes_mask(self.lanes(warp)));
+            self.settle_warp(launch, warp)?;
+        }
         Ok(true)
     }
 
@@ -634,6 +671,21 @@ impl Drop for Worker {
 
 fn new_fiber(stack: ThreadStack, context: *mut Context) -> Fiber {
     Fiber::with_stack(stack, move |yielder, ()| fiber_body(context, yielder))
+}
+
+fn is_in_phase(thread: &Thread) -> bool {
+    thread.wait == wait::PHASE
+}
+
+/// The barrier of a thread that waits for a phase.
+fn phase_of(thread: &Thread) -> Phase {
+    // SAFETY: the barrier is in the block's shared memory, as phase_wait has found.
+    unsafe { thread.args.cast::<Phase>().read_unaligned() }
+}
+
+/// Whether a thread waits for a phase that has ended.
+fn phase_has_ended(thread: &Thread) -> bool {
+    is_in_phase(thread) && u32::from(phase_of(thread).parity) != thread.value
 }
 
 /// The first `lanes` bits.

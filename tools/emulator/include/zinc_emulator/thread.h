@@ -37,7 +37,7 @@ struct Collective {
   void (*run)(Lanes& lanes);
 };
 
-enum class Wait : uint32_t { running = 0, warp = 1, block = 2, trap = 3, done = 4 };
+enum class Wait : uint32_t { running = 0, warp = 1, block = 2, trap = 3, done = 4, phase = 5 };
 
 struct Block;
 struct AsyncCopies;
@@ -50,11 +50,11 @@ struct Thread {
   Wait wait;
   uint32_t mask;                 // warp: the lanes that take part
   const Collective* collective;  // warp: which operation
-  void* args;                    // warp: the lane's arguments
-  const char* what;              // block and trap: the name of the barrier, the text of the failure
+  void* args;                    // warp: the lane's arguments; phase: the barrier
+  const char* what;              // the name of what it waits in, the text of a failure
   const char* file;
   uint32_t line;
-  uint32_t value;  // block: the predicate, then the number of threads where it was not zero
+  uint32_t value;  // block: the predicate, then the number of threads where it was not zero; phase: its parity
   // Asynchronous copies that have not been waited for, or null.
   AsyncCopies* copies;
   // The scheduler's own.

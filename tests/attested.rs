@@ -5,11 +5,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use cubin_format::ImageKind;
 use serde::Deserialize;
 use zinc_cuda::Archive;
+use zinc_cuda::zinc_runtime::Capability;
 
-/// The machine code that is attested.
-const TARGET: &str = "sm_90";
+/// The GPU whose machine code is attested: for each kernel what is loaded there.
+const DEVICE: Capability = Capability::new(9, 0);
 /// The sanitizers that an attestation needs.
 const SANITIZERS: [&str; 4] = ["memcheck", "racecheck", "initcheck", "synccheck"];
 /// So many runs of a case have to give the same bits.
@@ -64,14 +66,14 @@ struct Verdict {
 
 impl Attestation {
     /// What it says of an image: nothing, that it is good, or why it is not.
-    fn judge(&self, kernel: &str, sha256: &str) -> Option<Result<(), String>> {
+    fn judge(&self, kernel: &str, target: &str, sha256: &str) -> Option<Result<(), String>> {
         let entry = self.kernels.iter().find(|entry| {
             let names = (
                 entry.name.as_str(),
                 entry.target.as_deref(),
                 entry.sha256.as_deref(),
             );
-            names == (kernel, Some(TARGET), Some(sha256))
+            names == (kernel, Some(target), Some(sha256))
         })?;
         Some(self.verdict(entry))
     }
@@ -128,8 +130,8 @@ fn read(folder: &Path) -> Result<Vec<(PathBuf, Attestation)>, String> {
 enum Outcome {
     /// So many kernels are attested.
     Attested(usize),
-    /// The archive has no code for the target.
-    NoSuchTarget,
+    /// The archive has no machine code for the device.
+    NoCode,
     /// Every attestation is of another compiler's code, whose hashes say nothing about this one's.
     OtherCompiler,
 }
@@ -139,14 +141,18 @@ enum Outcome {
 /// # Errors
 /// Names every kernel without a good attestation, the reason, and what to do.
 fn check(archive: &Archive, folder: &Path) -> Result<Outcome, String> {
-    let target = TARGET.parse().expect("a target");
     let images = archive.kernels().iter().filter_map(|kernel| {
-        let entry = kernel.target(target).ok()?;
-        Some((kernel.name.as_str(), entry.raw_hash.to_string()))
+        let entry = kernel.choose(DEVICE).ok()?;
+        let image = (
+            kernel.name.as_str(),
+            entry.target.to_string(),
+            entry.raw_hash.to_string(),
+        );
+        (entry.target.kind == ImageKind::Sass).then_some(image)
     });
     let images = Vec::from_iter(images);
     if images.is_empty() {
-        return Ok(Outcome::NoSuchTarget);
+        return Ok(Outcome::NoCode);
     }
     let attestations = read(folder).map_err(|error| format!("{error}\n{RENEW}"))?;
     let compiler = &archive.metadata().compiler;
@@ -157,9 +163,9 @@ fn check(archive: &Archive, folder: &Path) -> Result<Outcome, String> {
     if same.is_empty() && !attestations.is_empty() {
         return Ok(Outcome::OtherCompiler);
     }
-    let failure = |(name, hash): &(&str, String)| {
+    let failure = |(name, target, hash): &(&str, String, String)| {
         let verdicts = same.iter().filter_map(|(path, attestation)| {
-            let verdict = attestation.judge(name, hash)?;
+            let verdict = attestation.judge(name, target, hash)?;
             Some(verdict.map_err(|why| format!("{}: {why}", path.display())))
         });
         let verdicts = Vec::from_iter(verdicts);
@@ -168,14 +174,14 @@ fn check(archive: &Archive, folder: &Path) -> Result<Outcome, String> {
         }
         let why = verdicts.into_iter().find_map(Result::err);
         let why = why.unwrap_or_else(|| "no attestation has this hash".to_owned());
-        Some(format!("{name} {TARGET} {hash}: {why}"))
+        Some(format!("{name} {target} {hash}: {why}"))
     };
     let failures = Vec::from_iter(images.iter().filter_map(failure));
     if failures.is_empty() {
         return Ok(Outcome::Attested(images.len()));
     }
     Err(format!(
-        "{} of {} kernels are not attested for {TARGET} by {compiler}:\n  {}\n{RENEW}",
+        "{} of {} kernels are not attested for compute capability {DEVICE} by {compiler}:\n  {}\n{RENEW}",
         failures.len(),
         images.len(),
         failures.join("\n  ")
@@ -201,8 +207,9 @@ mod of_the_check {
 
     const COMPILER: &str = "nvcc 1.2.3";
     const KERNELS: [&str; 2] = ["argmax", "vadd"];
+    const TARGET: &str = "sm_90";
 
-    /// An archive with these kernels; the image of each is its name.
+    /// An archive with these kernels for `target`; each image is the kernel's name.
     fn archive(target: &str) -> Archive<'static> {
         let mut builder = ArchiveBuilder::new(Metadata {
             compiler: COMPILER.to_owned(),
@@ -324,6 +331,19 @@ mod of_the_check {
     }
 
     #[test]
+    fn code_that_a_device_would_not_load_attests_nothing() {
+        // The attestation is of sm_90, and the archive's sm_90a would be loaded instead.
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0.json");
+        std::fs::write(path, attestation(&KERNELS).to_string()).unwrap();
+        let text = check(&archive("sm_90a"), folder.path()).unwrap_err();
+        assert!(
+            text.contains("2 of 2") && text.contains("vadd sm_90a"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn failed_or_missing_cases_fail() {
         let attestations = changed(|value| value["kernels"][0]["passed"] = json!(6));
         fails(&attestations, &["argmax"], "6 of 7 cases passed");
@@ -382,7 +402,7 @@ mod of_the_check {
         assert_eq!(check_with(&attestations), Ok(Outcome::OtherCompiler));
         let empty = tempfile::tempdir().unwrap();
         let outcome = check(&archive("sm_80"), empty.path());
-        assert_eq!(outcome, Ok(Outcome::NoSuchTarget));
+        assert_eq!(outcome, Ok(Outcome::NoCode));
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub use driver::{
 };
 pub use error::{CudaError, CudaErrorDetails};
 pub use graph::{DispatchId, Graph, GraphError};
-pub use library::{EntryInfo, Library, LibraryError};
+pub use library::{EntryInfo, Library, LibraryError, compiled_arch};
 pub use list::CommandList;
 pub use queue::{Queue, QueueError, QueueOptions, Token};
 pub use staging::{StagingOptions, TransferError, Uploader};

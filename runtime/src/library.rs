@@ -5,8 +5,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use cubin_format::{Archive, ArchiveError, Cubin, ImageKind, Target, check_abi};
-use zinc_contract::{Geometry, KERNELS, Kernel, MAX_BUFFERS, MAX_WORDS, PORTABLE_CLUSTER};
+use cubin_format::{Archive, ArchiveError, Cubin, ImageKind, Suffix, Target, check_abi};
+use zinc_contract::{
+    CompiledArch, Geometry, KERNELS, Kernel, MAX_BUFFERS, MAX_WORDS, PORTABLE_CLUSTER,
+};
 
 use crate::device::Device;
 use crate::error::CudaError;
@@ -19,6 +21,14 @@ const SHARED_WITHOUT_OPTIN: u32 = 48 * 1024;
 
 /// The least compiled architecture whose code can wait for the kernel before it.
 const OVERLAP_SINCE: u32 = 90;
+
+/// What the code of `target` was compiled for, as launch rules go by it.
+pub fn compiled_arch(target: Target) -> CompiledArch {
+    CompiledArch {
+        number: target.arch.number(),
+        specific: target.arch.suffix() == Suffix::A,
+    }
+}
 
 /// Why a kernel can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -111,9 +121,9 @@ unsafe impl Send for Entry {}
 unsafe impl Sync for Entry {}
 
 impl Entry {
-    /// Number of the architecture that the code was compiled for, which chooses the launch rule.
-    pub(crate) fn arch(&self) -> u32 {
-        self.info.target.arch.number()
+    /// The architecture that the code was compiled for, which chooses the launch rule.
+    pub(crate) fn arch(&self) -> CompiledArch {
+        compiled_arch(self.info.target)
     }
 
     /// Makes sure that a launch with this geometry is possible.

@@ -562,11 +562,11 @@ zcu_status zcu_kernel_buffer_range(const zcu_kernel *kernel,
                                    uint64_t *start,
                                    uint64_t *end);
 
-// How a kernel is launched with these values, for an image compiled for arch (90 for sm_90) on a device with sm_count
-// multiprocessors. Preconditions are not checked here.
+// How a kernel is launched with these values, for its image of this target ("sm_90", as zcu_entry_info has it) on a device
+// with sm_count multiprocessors. Preconditions are not checked here.
 zcu_status zcu_kernel_geometry(const zcu_kernel *kernel,
                                const zcu_values *values,
-                               uint32_t arch,
+                               const char *target,
                                uint32_t sm_count,
                                zcu_geometry *geometry);
 

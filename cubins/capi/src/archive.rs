@@ -5,7 +5,7 @@ use std::path::Path;
 
 use cubin_format::{Archive, Capability, ImageKind, KernelEntry, Target, TargetEntry};
 
-use crate::pointer::{free, out, out_handle, reference, text, values};
+use crate::pointer::{free, out, out_handle, reference, target_of, text, values};
 use crate::status::{Failure, c_array, c_text, guard, zcu_status};
 
 /// An archive of compiled kernels. It may be shared between threads.
@@ -326,12 +326,9 @@ pub unsafe extern "C" fn zcu_image_extract(
                 out_handle(image, "image")?,
                 reference(archive, "archive")?,
                 text(kernel, "kernel")?,
-                text(target, "target")?,
+                target_of(target)?,
             )
         };
-        let target = target.parse().map_err(|error: cubin_format::ArchError| {
-            Failure::argument(error.to_string()).found(target)
-        })?;
         out.put(zcu_image::extract(&archive.archive, kernel, target)?);
         Ok(())
     })

@@ -7,8 +7,9 @@ use zinc_contract::{
     Access, Binding, ContractError, Expr, FieldKind, KERNELS, Kernel, MAX_BUFFERS, Scalar, Value,
     Values, Words,
 };
+use zinc_runtime::compiled_arch;
 
-use crate::pointer::{out, reference, room, text, values};
+use crate::pointer::{out, reference, room, target_of, text, values};
 use crate::status::{Failure, c_text, guard, zcu_status};
 
 /// The contract of a kernel. It is part of the library and never freed.
@@ -455,29 +456,30 @@ pub unsafe extern "C" fn zcu_kernel_buffer_range(
     })
 }
 
-/// How a kernel is launched with these values, for an image compiled for arch (90 for sm_90) on a device with sm_count
-/// multiprocessors. Preconditions are not checked here.
+/// How a kernel is launched with these values, for its image of this target ("sm_90", as zcu_entry_info has it) on a device
+/// with sm_count multiprocessors. Preconditions are not checked here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zcu_kernel_geometry(
     kernel: *const zcu_kernel,
     values: *const zcu_values,
-    arch: u32,
+    target: *const c_char,
     sm_count: u32,
     geometry: *mut zcu_geometry,
 ) -> zcu_status {
     guard(|| {
         // SAFETY: the caller keeps the header's rules for handles, inputs and outputs.
-        let (kernel, given, out) = unsafe {
+        let (kernel, given, target, out) = unsafe {
             (
                 reference(kernel, "kernel")?,
                 reference(values, "values")?,
+                target_of(target)?,
                 out(geometry, "geometry")?,
             )
         };
         let contract = kernel.kernel;
         // SAFETY: as above.
         let words = unsafe { given.words(contract) }?;
-        let geometry = contract.geometry(arch, sm_count, &words)?;
+        let geometry = contract.geometry(compiled_arch(target), sm_count, &words)?;
         out.put(geometry.map_or(
             zcu_geometry {
                 grid: [0; 3],

@@ -4,6 +4,8 @@ use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
+use cubin_format::{ArchError, Target};
+
 use crate::status::{Failure, zcu_status};
 
 /// Refuses a pointer that is null or misaligned.
@@ -102,6 +104,17 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str()
         .map_err(|_| Failure::argument(format!("argument {what} is not UTF-8")))
+}
+
+/// The target of that name.
+///
+/// # Safety
+/// As for [`text`].
+pub(crate) unsafe fn target_of(pointer: *const c_char) -> Result<Target, Failure> {
+    // SAFETY: as promised by the caller.
+    let text = unsafe { text(pointer, "target") }?;
+    text.parse()
+        .map_err(|error: ArchError| Failure::argument(error.to_string()).found(text))
 }
 
 /// Where a result goes.

@@ -145,7 +145,7 @@ static void dispatches(void) {
     OK(zcu_device_describe(device, &info));
     OK(zcu_library_load(library, vadd, &entry));
     OK(zcu_kernel_words(vadd, &values, words, 3, &word_count));
-    OK(zcu_kernel_geometry(vadd, &values, (uint32_t)atoi(strchr(entry.target, '_') + 1), info.sm_count, &geometry));
+    OK(zcu_kernel_geometry(vadd, &values, entry.target, info.sm_count, &geometry));
     OK(zcu_queue_dispatch_unchecked(queue, vadd, &geometry, words, word_count, buffers, 3));
     expect(queue, c, N, 3, 3);
     memset(geometry.grid, 0, sizeof geometry.grid);

@@ -113,13 +113,15 @@ static void values_and_checks(void) {
     zinc_vadd_push n = {1000};
     zcu_values add = {&n, sizeof n, NULL, 0, NULL, 0};
     zcu_geometry geometry;
-    OK(zcu_kernel_geometry(vadd, &add, 90, 132, &geometry));
+    OK(zcu_kernel_geometry(vadd, &add, "sm_90", 132, &geometry));
     CHECK(geometry.grid[0] > 0 && geometry.grid[1] == 1 && geometry.grid[2] == 1);
     CHECK(geometry.block[0] > 0 && geometry.block[0] * geometry.block[1] * geometry.block[2] <= 1024);
     n.n = 0;
-    OK(zcu_kernel_geometry(vadd, &add, 90, 132, &geometry));
+    OK(zcu_kernel_geometry(vadd, &add, "sm_90", 132, &geometry));
     CHECK(geometry.grid[0] == 0 && geometry.grid[1] == 0 && geometry.grid[2] == 0);
     n.n = 1000;
+    OK(zcu_kernel_geometry(vadd, &add, "sm_90a", 132, &geometry));
+    FAILS(zcu_kernel_geometry(vadd, &add, "sm_90x", 132, &geometry), ZCU_STATUS_INVALID_ARGUMENT);
 
     zcu_binding bound[3] = {{0x10000, 4000}, {0x20000, 4000}, {0x30000, 4000}};
     OK(zcu_kernel_check(vadd, &add, bound, 3));
@@ -306,7 +308,7 @@ static void null_pointers(void) {
     NULL_POINTER(zcu_kernel_field(NULL, 0, NULL));
     NULL_POINTER(zcu_kernel_words(NULL, NULL, NULL, 0, NULL));
     NULL_POINTER(zcu_kernel_buffer_range(NULL, NULL, 0, NULL, NULL));
-    NULL_POINTER(zcu_kernel_geometry(NULL, NULL, 0, 0, NULL));
+    NULL_POINTER(zcu_kernel_geometry(NULL, NULL, NULL, 0, NULL));
     NULL_POINTER(zcu_kernel_check(NULL, NULL, NULL, 0));
     const zcu_kernel *vadd;
     OK(zcu_kernel_find("vadd", &vadd));

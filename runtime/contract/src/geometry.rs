@@ -2,7 +2,7 @@
 
 use crate::arithmetic::EvalError;
 use crate::error::{ContractError, Values};
-use crate::kernel::Kernel;
+use crate::kernel::{CompiledArch, Kernel};
 
 /// Most threads of a block on every CUDA architecture.
 const MAX_BLOCK_THREADS: i64 = 1024;
@@ -46,19 +46,16 @@ pub struct Geometry {
 }
 
 impl Kernel {
-    /// Launch parameters for an image that was compiled for `compiled_arch` (10 * major + minor; 0 for the emulator)
+    /// Launch parameters for an image that was compiled for `arch` (a number is one without a suffix; 0 is the emulator)
     /// on a device with `sm_count` multiprocessors. `None` means that there is nothing to do.
     pub fn geometry(
         &self,
-        compiled_arch: u32,
+        arch: impl Into<CompiledArch>,
         sm_count: u32,
         words: &[u32],
     ) -> Result<Option<Geometry>, ContractError> {
-        let rule = self
-            .launch
-            .iter()
-            .rev()
-            .find(|rule| rule.min_arch <= compiled_arch);
+        let arch = arch.into();
+        let rule = self.launch.iter().rev().find(|rule| rule.suits(arch));
         let Some(rule) = rule else {
             let reason = self.pending.unwrap_or("it has no launch rule");
             return Err(ContractError::Pending {

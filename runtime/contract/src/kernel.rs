@@ -167,11 +167,32 @@ pub struct Condition {
     pub holds: fn(&[u32]) -> Result<bool, EvalError>,
 }
 
-/// How an implementation is launched, for compiled architectures from `min_arch` on.
+/// What code was compiled for, as far as launch rules go by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CompiledArch {
+    /// 10 * major + minor; 0 for the emulator.
+    pub number: u32,
+    /// Whether it runs on exactly this architecture, as `sm_90a` does (suffix `a`).
+    pub specific: bool,
+}
+
+impl From<u32> for CompiledArch {
+    /// The architecture without a suffix.
+    fn from(number: u32) -> Self {
+        Self {
+            number,
+            specific: false,
+        }
+    }
+}
+
+/// How an implementation is launched, for compiled architectures from `min_arch` on, or for exactly that one.
 #[derive(Debug)]
 pub struct LaunchRule {
     /// Least compiled architecture (10 * major + minor); 0 in the base rule.
     pub min_arch: u32,
+    /// Whether the rule is for code of exactly `min_arch` alone (suffix `a`).
+    pub specific: bool,
     /// Named constants.
     pub tile: &'static [(&'static str, u32)],
     /// Blocks per grid as written: x, y, z.
@@ -184,6 +205,16 @@ pub struct LaunchRule {
     pub shared: &'static str,
     /// All of them for given words and number of multiprocessors. [`Kernel::geometry`] checks the result.
     pub extents: fn(&[u32], sm_count: u32) -> Result<Extents, EvalError>,
+}
+
+impl LaunchRule {
+    /// Whether the rule may be used for code compiled for `arch`; of several rules the last one is used.
+    pub fn suits(&self, arch: CompiledArch) -> bool {
+        match self.specific {
+            true => arch.specific && arch.number == self.min_arch,
+            false => self.min_arch <= arch.number,
+        }
+    }
 }
 
 include!(concat!(env!("OUT_DIR"), "/kernels.rs"));

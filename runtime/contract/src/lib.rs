@@ -29,7 +29,7 @@ pub use dispatch::Dispatch;
 pub use error::{ContractError, Reason, Value, Values};
 pub use geometry::{Extents, Geometry, PORTABLE_CLUSTER};
 pub use kernel::{
-    Access, Buffer, Condition, Expr, Field, FieldKind, KERNELS, Kernel, LaunchRule, Scalar, index,
-    kernel,
+    Access, Buffer, CompiledArch, Condition, Expr, Field, FieldKind, KERNELS, Kernel, LaunchRule,
+    Scalar, index, kernel,
 };
 pub use words::{MAX_WORDS, Words};

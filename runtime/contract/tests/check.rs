@@ -464,6 +464,7 @@ fn with_rules(launch: &'static [LaunchRule]) -> Kernel {
 const fn rule(min_arch: u32, extents: fn(&[u32], u32) -> Result<Extents, EvalError>) -> LaunchRule {
     LaunchRule {
         min_arch,
+        specific: false,
         tile: &[],
         grid: [""; 3],
         block: [""; 3],
@@ -475,7 +476,7 @@ const fn rule(min_arch: u32, extents: fn(&[u32], u32) -> Result<Extents, EvalErr
 
 #[test]
 fn the_highest_matching_rule_is_used() {
-    static RULES: [LaunchRule; 3] = [
+    static RULES: [LaunchRule; 4] = [
         rule(0, |_, _| {
             Ok(Extents {
                 grid: [1; 3],
@@ -492,6 +493,17 @@ fn the_highest_matching_rule_is_used() {
                 shared_bytes: 0,
             })
         }),
+        LaunchRule {
+            specific: true,
+            ..rule(90, |_, _| {
+                Ok(Extents {
+                    grid: [1, 1, 1],
+                    block: [91, 1, 1],
+                    cluster: 1,
+                    shared_bytes: 0,
+                })
+            })
+        },
         rule(120, |_, sms| {
             Ok(Extents {
                 grid: [i64::from(sms), 1, 1],
@@ -507,6 +519,15 @@ fn the_highest_matching_rule_is_used() {
         [0, 75, 89, 90, 103, 120, 121].map(block),
         [1, 1, 1, 90, 90, 120, 120]
     );
+    // The rule of code for one architecture alone is for no other code.
+    let specific = |number| {
+        let arch = CompiledArch {
+            number,
+            specific: true,
+        };
+        kernel.geometry(arch, 7, &[1]).unwrap().unwrap().block[0]
+    };
+    assert_eq!([75, 90, 100, 120].map(specific), [1, 91, 90, 120]);
     assert_eq!(
         kernel.geometry(120, 7, &[1]).unwrap().unwrap().grid,
         [7, 1, 1]

@@ -117,8 +117,8 @@ pub enum Problem {
     /// An override names a tile constant that the base rule lacks.
     #[error("tile constant `{0}` is not defined by the base rule")]
     UnknownTile(String),
-    /// An `[arch.N]` table whose name is not a plain architecture number.
-    #[error("`arch.{0}` is not an architecture number such as 90")]
+    /// An `[arch.N]` table whose name is not an architecture number, alone or with the suffix `a`.
+    #[error("`arch.{0}` is not an architecture number such as 90 or 90a")]
     Arch(String),
     /// A `.cu` file without launch block, or with one that does not open the file.
     #[error("{0}")]

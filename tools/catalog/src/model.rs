@@ -183,11 +183,14 @@ pub struct ConditionText {
     pub condition: Condition,
 }
 
-/// How an implementation is launched, for architectures from `min_arch` on.
+/// How an implementation is launched, for architectures from `min_arch` on, or for the code of exactly that one.
 #[derive(Debug, Clone)]
 pub struct LaunchRule {
     /// Least compiled architecture (10 * major + minor); 0 in the base rule.
     pub min_arch: u32,
+    /// Whether the rule is for code compiled for exactly `min_arch` (suffix `a`), which the build then makes beside the
+    /// others.
+    pub specific: bool,
     /// Named constants, sorted by name; an override has all of them, changed or not.
     pub tile: Vec<(String, u32)>,
     /// Blocks per cluster, along x; the other expressions have it in the place of their `cluster`.
@@ -242,6 +245,13 @@ impl Catalog {
 }
 
 impl Kernel {
+    /// The architectures (10 * major + minor) of which the kernel has code that runs on nothing else, beside its other
+    /// code.
+    pub fn specific_archs(&self) -> impl Iterator<Item = u32> {
+        let rules = self.launch.iter().filter(|rule| rule.specific);
+        rules.map(|rule| rule.min_arch)
+    }
+
     /// The fields that `kind` supplies.
     pub fn fields_of(&self, kind: FieldKind) -> impl Iterator<Item = &Field> {
         self.fields.iter().filter(move |field| field.kind == kind)

@@ -21,7 +21,7 @@ use crate::environment::Environment;
 use crate::limits;
 use crate::prebuilt::{self, PrebuiltError};
 use crate::sources::{SourceError, Sources};
-use crate::targets::{Request, TargetError, Targets};
+use crate::targets::{Request, TargetError};
 use crate::toolkit::{Toolkit, ToolkitError};
 
 /// Part of every cache key: another number makes every kernel compile again.
@@ -325,8 +325,10 @@ impl Build<'_> {
         request: &Request,
         sources: &Sources,
     ) -> Result<Report, BuildError> {
-        let Targets { targets, skipped } = request.targets(toolkit)?;
-        let jobs = self.jobs(toolkit, &targets, sources)?;
+        let targets = request.targets(toolkit)?;
+        let numbers = self.catalog.implemented().flat_map(Kernel::specific_archs);
+        let (specific, lacking) = targets.specific(numbers, toolkit);
+        let jobs = self.jobs(toolkit, &targets.targets, &specific, sources)?;
         let source_hash = sources.hash();
         let archive_path = self.out.join("kernels.zca");
         let state_path = self.out.join("state.json");
@@ -354,13 +356,17 @@ impl Build<'_> {
             }
         };
 
-        let names = targets
+        let all: BTreeSet<Target> = jobs.iter().map(|job| job.target).collect();
+        let names = all
             .iter()
             .map(Target::to_string)
             .collect::<Vec<_>>()
             .join(" ");
-        let skipped = skipped.iter().map(|arch| {
+        let skipped = targets.skipped.iter().map(|arch| {
             format!("{toolkit} cannot compile for sm_{arch} of the default list: left out")
+        });
+        let lacking = lacking.iter().map(|target| {
+            format!("{toolkit} cannot compile for {target}: left out, so that its GPUs run more general code")
         });
         let spoken = units.iter().filter(|unit| !unit.warnings.is_empty());
         let spoken = spoken.map(|unit| {
@@ -371,7 +377,7 @@ impl Build<'_> {
                 unit.warnings.trim_end()
             )
         });
-        let warnings = skipped.chain(spoken).collect();
+        let warnings = skipped.chain(lacking).chain(spoken).collect();
         let summary = format!("{toolkit}; {names}; host compiler {}", toolkit.host);
         Ok(Report {
             archive: archive_path,
@@ -383,11 +389,12 @@ impl Build<'_> {
         })
     }
 
-    /// Every kernel for every target, sorted, with its cache key.
+    /// Every kernel for `targets` and for those of `specific` that it has code for, sorted, with its cache key.
     fn jobs(
         &self,
         toolkit: &Toolkit,
         targets: &[Target],
+        specific: &BTreeSet<Target>,
         sources: &Sources,
     ) -> Result<Vec<Job<'_>>, SourceError> {
         let identity = toolkit.identity();
@@ -401,7 +408,14 @@ impl Build<'_> {
                 })?
                 .to_owned();
             let closure = sources.closure_hash(&cu)?;
-            for target in targets {
+            let own = |target: &&Target| {
+                kernel
+                    .specific_archs()
+                    .any(|number| number == target.arch.number())
+            };
+            let own = specific.iter().filter(own);
+            let all: BTreeSet<Target> = targets.iter().chain(own).copied().collect();
+            for target in all {
                 let text = format!(
                     "{REVISION}\n{identity}\n{}\n{cu}\n{target}\n{closure}",
                     kernel.name
@@ -409,7 +423,7 @@ impl Build<'_> {
                 jobs.push(Job {
                     kernel,
                     cu: cu.clone(),
-                    target: *target,
+                    target,
                     key: Digest::of(text.as_bytes()),
                 });
             }

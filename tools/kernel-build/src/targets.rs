@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::str::FromStr;
 
-use cubin_format::{Arch, ArchError, Suffix, Target};
+use cubin_format::{Arch, ArchError, ImageKind, Suffix, Target};
 
 use crate::environment::{Environment, is_executable};
 use crate::toolkit::Toolkit;
@@ -108,6 +108,30 @@ pub struct Targets {
     pub targets: Vec<Target>,
     /// Architectures of the default list that this nvcc cannot do.
     pub skipped: Vec<Arch>,
+}
+
+impl Targets {
+    /// Of `numbers`, architectures for exactly which some kernel has code of its own (suffix `a`), those that are targets:
+    /// what nvcc can compile for them, and what it cannot.
+    pub fn specific(
+        &self,
+        numbers: impl IntoIterator<Item = u32>,
+        toolkit: &Toolkit,
+    ) -> (BTreeSet<Target>, BTreeSet<Target>) {
+        let code = |target: &&Target| target.kind == ImageKind::Sass;
+        let compiled: BTreeSet<u32> = self
+            .targets
+            .iter()
+            .filter(code)
+            .map(|target| target.arch.number())
+            .collect();
+        let wanted: BTreeSet<u32> = numbers.into_iter().collect();
+        wanted
+            .intersection(&compiled)
+            .filter_map(|number| Arch::new(*number, Suffix::A).ok())
+            .map(Arch::sass)
+            .partition(|target| toolkit.supports(target.arch))
+    }
 }
 
 impl Request {

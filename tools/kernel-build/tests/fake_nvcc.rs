@@ -481,6 +481,20 @@ fn default_list_leaves_out_what_nvcc_cannot_do_and_says_so() {
 }
 
 #[test]
+fn code_for_exactly_one_arch_is_left_out_where_nvcc_cannot_do_it() {
+    let (project, nvcc) = (Project::new(), FakeNvcc::new());
+    project.kernel_file("alpha", "", "//@ [arch.80a]\n//@ block = [\"64\"]\n");
+    let report = project.build(&project.environment(&nvcc.path)).unwrap();
+    assert_eq!(compiled(&report), set(&ALL));
+    assert_eq!(report.warnings.len(), 1, "{:?}", report.warnings);
+    assert!(
+        report.warnings[0].contains("cannot compile for sm_80a"),
+        "{:?}",
+        report.warnings
+    );
+}
+
+#[test]
 fn all_is_what_nvcc_lists() {
     let (project, nvcc) = (Project::new(), FakeNvcc::new());
     let report = project

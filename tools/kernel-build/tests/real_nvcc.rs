@@ -183,6 +183,58 @@ fn suffixed_arch_is_compiled_and_its_ptx_stays_portable() {
 }
 
 #[test]
+fn kernel_with_code_for_exactly_one_arch_gets_it_beside_the_others() {
+    let Some(nvcc) = nvcc() else { return };
+    let project = Project::new();
+    // The tile constant says which code was compiled, by the size of the shared array.
+    project.kernel_file(
+        "beta",
+        "ZINC_KERNEL void beta(const float* x, float* y, beta_push p) {\n  \
+         __shared__ float all[beta_tile::floats];\n  all[threadIdx.x] = x[threadIdx.x];\n  __syncthreads();\n  \
+         if (threadIdx.x < p.n) y[threadIdx.x] = all[p.n - threadIdx.x];\n}\n",
+        "//@ tile = { floats = 256 }\n//@ [arch.90a]\n//@ tile = { floats = 512 }\n//@ [arch.100]\n//@ tile = { floats = 1024 }\n",
+    );
+    let build = |archs: &str| {
+        project
+            .build(&project.environment(&nvcc).with("ZINC_CUDA_ARCHS", archs))
+            .unwrap()
+    };
+    let report = build("80,90,100");
+    let shared = report.units.iter().filter(|unit| unit.kernel == "beta");
+    let shared = shared.map(|unit| (unit.target.to_string(), unit.resources.shared_bytes / 4));
+    let wanted = [
+        ("sm_80", 256),
+        ("sm_90", 256),
+        ("sm_90a", 512),
+        ("sm_100", 1024),
+    ];
+    let machine_code = shared.filter(|(target, _)| target.starts_with("sm_"));
+    assert_eq!(
+        Vec::from_iter(machine_code),
+        wanted.map(|(target, floats)| (target.to_owned(), floats))
+    );
+    assert!(
+        compiled(&report).contains("alpha sm_90") && !compiled(&report).contains("alpha sm_90a")
+    );
+    // Only where its number is asked for, and once where it is asked for itself.
+    assert!(
+        !build("80")
+            .units
+            .iter()
+            .any(|unit| unit.target.to_string() == "sm_90a")
+    );
+    let asked = build("90a");
+    assert_eq!(
+        asked
+            .units
+            .iter()
+            .filter(|unit| unit.kernel == "beta")
+            .count(),
+        2
+    );
+}
+
+#[test]
 fn all_is_every_arch_of_this_nvcc() {
     let Some(nvcc) = nvcc() else { return };
     let toolkit = Toolkit::at(nvcc, &Environment::of_process()).unwrap();

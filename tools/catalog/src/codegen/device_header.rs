@@ -53,11 +53,13 @@ fn tiles(kernel: &Kernel) -> String {
         let mut chain = String::new();
         for (index, rule) in overrides.iter().rev().enumerate() {
             let directive = if index == 0 { "#if" } else { "#elif" };
-            chain += &format!(
-                "{directive} ZINC_ARCH >= {}\n{}",
-                rule.min_arch,
-                constants(rule)
-            );
+            let arch = rule.min_arch;
+            // The compiler defines the second where it compiles for this architecture alone.
+            let condition = match rule.specific {
+                true => format!("ZINC_ARCH == {arch} && defined(__CUDA_ARCH_FEAT_SM{arch}_ALL)"),
+                false => format!("ZINC_ARCH >= {arch}"),
+            };
+            chain += &format!("{directive} {condition}\n{}", constants(rule));
         }
         format!("{chain}#else\n{}#endif\n", constants(base))
     };

@@ -139,9 +139,10 @@ fn section(kernel: &Kernel) -> String {
 }
 
 fn launch_rule(rule: &LaunchRule) -> String {
-    let title = match rule.min_arch {
-        0 => "Launch".to_owned(),
-        arch => format!("Launch from architecture {arch} on"),
+    let title = match (rule.min_arch, rule.specific) {
+        (0, _) => "Launch".to_owned(),
+        (arch, false) => format!("Launch from architecture {arch} on"),
+        (arch, true) => format!("Launch of the code for architecture {arch} alone"),
     };
     let dimensions = |exprs: &[ExprText; 3]| {
         let used = exprs.iter().rposition(|expr| expr.text != "1").unwrap_or(0);

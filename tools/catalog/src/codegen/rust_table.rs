@@ -111,8 +111,8 @@ fn launch_rule(out: &mut String, kernel: &Kernel, rule: &LaunchRule) -> std::fmt
         |exprs: &[ExprText; 3]| exprs.each_ref().map(|e| format!("{:?}", e.text)).join(", ");
     writeln!(
         out,
-        "            LaunchRule {{ min_arch: {}, tile: &{:?},",
-        rule.min_arch, rule.tile
+        "            LaunchRule {{ min_arch: {}, specific: {}, tile: &{:?},",
+        rule.min_arch, rule.specific, rule.tile
     )?;
     writeln!(
         out,

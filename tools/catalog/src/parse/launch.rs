@@ -165,7 +165,7 @@ fn launch_rules(report: &mut Report<'_>, kernel: &Kernel, raw: &RawLaunch) -> Ve
     let base = rule(
         report,
         &scope,
-        0,
+        (0, false),
         &raw.tile,
         &raw.block,
         &raw.grid,
@@ -174,8 +174,12 @@ fn launch_rules(report: &mut Report<'_>, kernel: &Kernel, raw: &RawLaunch) -> Ve
     );
     let mut rules = vec![base];
     for (arch, raw_override) in &raw.arch {
-        let number = arch
-            .get_ref()
+        let name = arch.get_ref();
+        let (digits, specific) = match name.strip_suffix('a') {
+            Some(digits) => (digits, true),
+            None => (name.as_str(), false),
+        };
+        let number = digits
             .parse::<u32>()
             .ok()
             .filter(|n| (10..1000).contains(n));
@@ -196,7 +200,7 @@ fn launch_rules(report: &mut Report<'_>, kernel: &Kernel, raw: &RawLaunch) -> Ve
         rules.push(rule(
             report,
             &scope,
-            min_arch,
+            (min_arch, specific),
             &tile,
             raw_override.block.as_ref().unwrap_or(&raw.block),
             raw_override.grid.as_ref().unwrap_or(&raw.grid),
@@ -204,7 +208,7 @@ fn launch_rules(report: &mut Report<'_>, kernel: &Kernel, raw: &RawLaunch) -> Ve
             raw_override.shared.as_ref().or(raw.shared.as_ref()),
         ));
     }
-    rules.sort_by_key(|rule| rule.min_arch);
+    rules.sort_by_key(|rule| (rule.min_arch, rule.specific));
     rules
 }
 
@@ -212,7 +216,7 @@ fn launch_rules(report: &mut Report<'_>, kernel: &Kernel, raw: &RawLaunch) -> Ve
 fn rule(
     report: &mut Report<'_>,
     scope: &Scope,
-    min_arch: u32,
+    (min_arch, specific): (u32, bool),
     tile: &BTreeMap<Spanned<String>, Spanned<u32>>,
     block: &Spanned<Vec<Spanned<ExprSource>>>,
     grid: &Spanned<Vec<Spanned<ExprSource>>>,
@@ -281,6 +285,7 @@ fn rule(
     };
     LaunchRule {
         min_arch,
+        specific,
         tile,
         cluster,
         grid,

@@ -17,17 +17,27 @@ fn complete_catalog_loads() {
     let rules: Vec<_> = kernel
         .launch
         .iter()
-        .map(|rule| (rule.min_arch, &rule.tile, rule.grid[0].text.as_str()))
+        .map(|rule| {
+            let arch = (rule.min_arch, rule.specific);
+            (arch, &rule.tile, rule.grid[0].text.as_str())
+        })
         .collect();
-    let tile = |warps| vec![("rows_per_warp".to_owned(), 1), ("warps".to_owned(), warps)];
+    let tile = |rows, warps| {
+        vec![
+            ("rows_per_warp".to_owned(), rows),
+            ("warps".to_owned(), warps),
+        ]
+    };
     assert_eq!(
         rules,
         [
-            (0, &tile(8), "ceil_div(n, 32 * warps)"),
-            (90, &tile(16), "ceil_div(n, 32 * warps)"),
-            (120, &tile(8), "min(n, sm_count) * cluster"),
+            ((0, false), &tile(1, 8), "ceil_div(n, 32 * warps)"),
+            ((90, false), &tile(1, 16), "ceil_div(n, 32 * warps)"),
+            ((90, true), &tile(2, 8), "ceil_div(n, 32 * warps)"),
+            ((120, false), &tile(1, 8), "min(n, sm_count) * cluster"),
         ]
     );
+    assert_eq!(Vec::from_iter(kernel.specific_archs()), [90]);
 }
 
 #[test]
@@ -189,7 +199,7 @@ fn mistakes_in_a_launch_block_name_file_line_and_kernel() {
         (
             "rows <= 8 ?",
             "cluster <= 8 ?",
-            9,
+            12,
             "cannot depend on itself",
         ),
         ("warps = 8,", "cluster = 8,", 2, "name `cluster` is already"),
@@ -227,16 +237,22 @@ fn mistakes_in_a_launch_block_name_file_line_and_kernel() {
             "`arch.sm_90` is not an architecture number",
         ),
         (
+            "[arch.90a]",
+            "[arch.90f]",
+            8,
+            "`arch.90f` is not an architecture number",
+        ),
+        (
             "//@ [allow]",
             "\n//@ [allow]",
-            12,
+            15,
             "one run of `//@ ` lines",
         ),
-        ("//@ [allow]", "//@[allow]", 11, "followed by a space"),
+        ("//@ [allow]", "//@[allow]", 14, "followed by a space"),
         (
             "spills = \"measured\"",
             "spils = \"measured\"",
-            12,
+            15,
             "unknown field `spils`",
         ),
     ];

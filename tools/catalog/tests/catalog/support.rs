@@ -44,6 +44,9 @@ pub const IMPLEMENTATION: &str = r#"// Scales a vector.
 //@ shared = "n * 4"
 //@ [arch.90]
 //@ tile = { warps = 16 }
+//@ [arch.90a]
+//@ tile = { rows_per_warp = 2 }
+//@ block = ["64 * warps"]
 //@ [arch.120]
 //@ cluster = "rows <= 8 ? 8 : 4"
 //@ grid = ["min(n, sm_count) * cluster"]

@@ -17,6 +17,9 @@ namespace demo_scale_tile {
 #if ZINC_ARCH >= 120
 constexpr unsigned rows_per_warp = 1;
 constexpr unsigned warps = 8;
+#elif ZINC_ARCH == 90 && defined(__CUDA_ARCH_FEAT_SM90_ALL)
+constexpr unsigned rows_per_warp = 2;
+constexpr unsigned warps = 8;
 #elif ZINC_ARCH >= 90
 constexpr unsigned rows_per_warp = 1;
 constexpr unsigned warps = 16;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use zinc_contract::Kernel;
-use zinc_runtime::{Buffer, BufferSlice, CommandList, Library, Queue};
+use zinc_runtime::{Buffer, BufferSlice, CommandList, Library, Queue, compiled_arch};
 
 use super::measure::Gpu;
 use crate::context::Context;
@@ -275,7 +275,7 @@ fn dispatch_cost(context: &Context, gpu: &Gpu) -> anyhow::Result<Vec<DispatchCos
     let slices: Vec<BufferSlice<'_>> = buffers.iter().map(Buffer::all).collect();
     let target = gpu.library.load(kernel)?.target;
     let geometry = kernel
-        .geometry(target.arch.number(), gpu.device.info().sm_count, &words)?
+        .geometry(compiled_arch(target), gpu.device.info().sm_count, &words)?
         .context("there is work")?;
     queue.commit_and_wait()?;
 

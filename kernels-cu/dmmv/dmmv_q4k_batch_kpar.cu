@@ -1,6 +1,6 @@
 // Y = W X for a q4_K matrix and num_cols f32 vectors.
 // Grid: x, persistent blocks that walk over tiles of 16 rows; y, eights of vectors. See dmmv_tiles.cuh. A tile has
-// `split` warps of a block, or more where tiles are few. The block makes int8 planes of its vectors in shared memory,
+// `split` warps of a block, or more where tiles are few. The block brings its vectors as halves to shared memory,
 // `steps` * 256 columns at most, over all vectors; longer, misaligned or extreme ones go through f32 arithmetic in
 // stretches of `columns` columns.
 //@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 184, head = 20480, rows = 1, columns = 512 }
@@ -15,7 +15,7 @@
 //@ [arch.86]
 //@ tile = { steps = 72 }
 //@ [arch.90]
-//@ tile = { warps = 16, split = 4, stages = 1, steps = 184 }
+//@ tile = { warps = 16, split = 4, steps = 184 }
 //@ [arch.100]
 //@ tile = { warps = 8, split = 2, stages = 2, steps = 184 }
 //@ [arch.120]
@@ -31,5 +31,5 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q4k_batch_kpar(const uint8_t* weights, const uint8_t* x, uint8_t* y, dmmv_q4k_batch_kpar_push p) {
   zinc::wait_for_previous();
   using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head>;
-  zinc::dmmv_tiles_batch<zinc::Q4KPairs, Shape, tile::rows, tile::columns>(weights, x, y, p, p.num_cols);
+  zinc::dmmv_tiles_batch<zinc::Q4KHalves, Shape, tile::rows, tile::columns>(weights, x, y, p, p.num_cols);
 }

@@ -1,9 +1,9 @@
 // Per listed route q y_q = W_e x_t or += for stacked q5_K expert matrices; t = q / x_route_divisor.
 // Grid: y over work-list entries of up to eight routes of one expert, `vectors` of them at a time; x over tiles of 16
-// rows, walked with the grid's stride; see dmmv_tiles.cuh. The block makes int8 planes of the vectors of the routes in
+// rows, walked with the grid's stride; see dmmv_tiles.cuh. The block brings the vectors of the routes as halves to
 // shared memory, `steps` * 256 columns at most, over all vectors; longer, misaligned or extreme ones go through f32
 // arithmetic in stretches of `columns` columns.
-//@ tile = { warps = 8, split = 1, stages = 1, blocks = 1, steps = 72, head = 20480, vectors = 4, rows = 2, columns = 512 }
+//@ tile = { warps = 8, split = 1, stages = 1, blocks = 1, steps = 72, head = 20480, vectors = 8, rows = 2, columns = 512 }
 //@ block = ["32 * warps"]
 //@ grid = ["min(ceil_div(m, 16), ceil_div(blocks * sm_count, n_blocks))", "min(n_blocks, 65535)"]
 //@ shared = "head + min(ceil_div(k, 256) * 8, steps) * 1072"
@@ -11,12 +11,6 @@
 //@ [arch.75]
 //@ tile = { steps = 0 }
 //@ [arch.80]
-//@ tile = { steps = 72 }
-//@ [arch.86]
-//@ tile = { steps = 72 }
-//@ [arch.90]
-//@ tile = { steps = 72 }
-//@ [arch.120]
 //@ tile = { steps = 72 }
 #include "zinc/dmmv_q5k_moe_cols.h"
 
@@ -30,6 +24,6 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
                       const uint32_t* packed_ids, const uint32_t* active_blocks, dmmv_q5k_moe_cols_push p) {
   zinc::wait_for_previous();
   using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head>;
-  zinc::dmmv_moe_cols<zinc::Q5KPairs, Shape, tile::vectors, tile::rows, tile::columns>(weights, x, y, counts,
-                                                                                       packed_ids, active_blocks, p);
+  zinc::dmmv_moe_cols<zinc::Q5KHalves, Shape, tile::vectors, tile::rows, tile::columns>(weights, x, y, counts,
+                                                                                        packed_ids, active_blocks, p);
 }

@@ -40,7 +40,7 @@ struct ExpertMemory {
     return reinterpret_cast<float*>(memory) + (turn * Shape::warps + warp) * partial_floats;
   }
   ZINC_DEVICE uint8_t* zeros() const {
-    const uint32_t plane_bytes = (steps * Layout<Tiles>::step_bytes + line - 1) / line * line;
+    const uint32_t plane_bytes = (steps * PlaneLayout<Tiles>::step_bytes + line - 1) / line * line;
     return memory + warps_at + warp_id() * (planes_at + plane_bytes);
   }
   ZINC_DEVICE uint8_t* stage() const { return zeros() + line; }

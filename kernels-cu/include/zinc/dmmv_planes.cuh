@@ -7,6 +7,7 @@
 #pragma once
 
 #include "zinc/dmmv_activations.cuh"
+#include "zinc/half.cuh"
 
 namespace zinc {
 
@@ -18,6 +19,8 @@ constexpr unsigned planes = 4;
 // two lanes those of others.
 constexpr unsigned step_sets = 4;
 constexpr unsigned set_columns = step_columns / step_sets;
+// Zeros that lanes read instead of planes that are not theirs.
+constexpr unsigned zero_bytes = 128;
 
 // Where the activations of `Tiles` (see dmmv_tiles.cuh) lie in shared memory, for one vector:
 //   zeros    for lanes whose half is not multiplied
@@ -31,7 +34,7 @@ struct PlaneLayout {
   static constexpr unsigned groups = step_columns / group_columns;
   static constexpr unsigned set_scales = 32 / group_columns;
   static constexpr unsigned plane_bytes = step_columns * planes;
-  static constexpr unsigned zero_bytes = 128;
+  static constexpr unsigned zero_bytes = zinc::zero_bytes;
   static constexpr unsigned scale_bytes = 4 * step_sets * set_scales * 4;
   static constexpr unsigned sum_bytes = Tiles::has_minimum ? groups * 4 : 0;
   static constexpr unsigned step_bytes = plane_bytes + scale_bytes + sum_bytes;
@@ -44,22 +47,38 @@ struct PlaneLayout {
   }
 };
 
-// The same for pairs of vectors, which need no zeros, one scale for a step, and lie in the order of columns:
-//   planes   [step][pair of groups of 32 columns][plane, permuted][lane of the quad: eight columns][group] 8 bytes
-//   sums     [step][group] f32
-//   scales   [step][1 or 2^16 times] f32, and eight bytes that keep what follows aligned
-struct PairLayout {
-  static constexpr unsigned group_columns = step_columns;
-  static constexpr unsigned plane_bytes = step_columns * planes;
-  static constexpr unsigned zero_bytes = 128;
-  static constexpr unsigned sum_bytes = step_columns / 32 * 4;
-  static constexpr unsigned scale_bytes = 16;
-  static constexpr unsigned step_bytes = plane_bytes + sum_bytes + scale_bytes;
-
-  // Where a pair of groups has a plane. As above, in an order that keeps writers apart; lanes of neighbouring planes
-  // stay in other banks.
-  static ZINC_DEVICE unsigned plane_at(unsigned pair, unsigned plane) { return pair * 256 + (plane ^ pair) * 64; }
+// What a group of columns is multiplied with to become integers or halves.
+struct GroupScale {
+  uint32_t exponent;  // of the power of two at or below the largest magnitude, as in the bits of an f32
+  bool unfit;         // whether the group cannot be represented: see Planes
 };
+
+// That of the columns that `lanes` neighbouring lanes have, each eight of them. Beside a column that is further above
+// all others together than `outlier`, the others would lose more than the contracts allow where its weight is 0.
+template <unsigned lanes, unsigned columns>
+ZINC_DEVICE GroupScale group_scale(const float (&x)[columns], float outlier) {
+  constexpr uint32_t smallest = (127u - 90) << 23;  // 2^-90
+  constexpr uint32_t largest = (127u + 96) << 23;   // 2^96
+  // Bit patterns of magnitudes are in the order of the magnitudes, with NaN above infinity.
+  constexpr uint32_t magnitude = 0x7FFFFFFFu;
+  uint32_t top = 0;
+#pragma unroll
+  for (unsigned i = 0; i < columns; ++i) top = max(top, __float_as_uint(x[i]) & magnitude);
+#pragma unroll
+  for (unsigned offset = lanes / 2; offset > 0; offset /= 2) {
+    top = max(top, static_cast<uint32_t>(__shfl_xor_sync(full_warp, top, offset)));
+  }
+  float others = 0.0f;
+#pragma unroll
+  for (unsigned i = 0; i < columns; ++i) {
+    const uint32_t bits = __float_as_uint(x[i]) & magnitude;
+    others += bits < top ? __uint_as_float(bits) : 0.0f;
+  }
+  others = warp_sum<lanes>(others);
+  const bool unfit =
+      (top != 0 && top < smallest) || top >= largest || (others > 0.0f && others * outlier < __uint_as_float(top));
+  return {min(max(top, smallest), largest) >> 23, unfit};
+}
 
 template <bool condition, class A, class B>
 struct select {
@@ -70,23 +89,16 @@ struct select<false, A, B> {
   using type = B;
 };
 
-template <class Tiles>
-using Layout = typename select<Tiles::pairs, PairLayout, PlaneLayout<Tiles>>::type;
-
 // The planes of one vector: `steps` steps from `memory` on.
 template <class Tiles>
 struct Planes {
-  using Layout = zinc::Layout<Tiles>;
+  using Layout = PlaneLayout<Tiles>;
 
   uint8_t* memory;
   uint32_t steps;
 
-  ZINC_DEVICE uint8_t* scales() const {
-    return memory + steps * (Layout::plane_bytes + (Tiles::pairs ? Layout::sum_bytes : 0));
-  }
-  ZINC_DEVICE uint8_t* sums() const {
-    return memory + steps * (Layout::plane_bytes + (Tiles::pairs ? 0 : Layout::scale_bytes));
-  }
+  ZINC_DEVICE uint8_t* scales() const { return memory + steps * Layout::plane_bytes; }
+  ZINC_DEVICE uint8_t* sums() const { return scales() + steps * Layout::scale_bytes; }
 
   // Fills them with vector v of a source by all threads of the block; columns past the last are zeros. True if this
   // thread saw a value that planes cannot represent: no finite number, one so large or small that a scale is not, or
@@ -110,31 +122,9 @@ struct Planes {
   ZINC_DEVICE bool put(const float4& x0, const float4& x1, uint32_t c) const {
     static_assert(lane_columns == 8);
     constexpr unsigned group_lanes = Layout::group_columns / lane_columns;
-    constexpr uint32_t smallest = (127u - 90) << 23;  // 2^-90
-    constexpr uint32_t largest = (127u + 96) << 23;   // 2^96
     const float x[lane_columns] = {x0.x, x0.y, x0.z, x0.w, x1.x, x1.y, x1.z, x1.w};
-    // Bit patterns of magnitudes are in the order of the magnitudes, with NaN above infinity.
-    constexpr uint32_t magnitude = 0x7FFFFFFFu;
-    uint32_t top = 0;
-#pragma unroll
-    for (unsigned i = 0; i < lane_columns; ++i) top = max(top, __float_as_uint(x[i]) & magnitude);
-#pragma unroll
-    for (unsigned offset = group_lanes / 2; offset > 0; offset /= 2) {
-      top = max(top, static_cast<uint32_t>(__shfl_xor_sync(full_warp, top, offset)));
-    }
-    // Digits reach to 2^-30 of the largest. Beside one that is further above all others together than this, the others
-    // would lose more than the contracts allow where its weight is 0: up to half a digit in each column.
-    constexpr float outlier = Layout::group_columns > 32 ? 32.0f : 256.0f;
-    float others = 0.0f;
-#pragma unroll
-    for (unsigned i = 0; i < lane_columns; ++i) {
-      const uint32_t bits = __float_as_uint(x[i]) & magnitude;
-      others += bits < top ? __uint_as_float(bits) : 0.0f;
-    }
-    others = warp_sum<group_lanes>(others);
-    const bool unfit =
-        (top != 0 && top < smallest) || top >= largest || (others > 0.0f && others * outlier < __uint_as_float(top));
-    const uint32_t exponent = min(max(top, smallest), largest) >> 23;  // of the power of two at or below the largest
+    // Digits reach to 2^-30 of the largest: half a digit is lost in each column.
+    const auto [exponent, unfit] = group_scale<group_lanes>(x, Layout::group_columns > 32 ? 32.0f : 256.0f);
     const float to_integer = __uint_as_float((127u + 29 + 127 - exponent) << 23);
     const uint32_t step = c / step_columns;
     uint32_t words[planes][2];
@@ -153,19 +143,7 @@ struct Planes {
       words[3][i] = __byte_perm(high01, high23, 0x7632u);
     }
     const float scale = __uint_as_float((exponent - 29) << 23);
-    if constexpr (Tiles::pairs) {
-      const unsigned group = c % step_columns / 32;
-      uint8_t* const to = memory + step * Layout::plane_bytes + c / lane_columns % 4 * 16 + group % 2 * 8;
-#pragma unroll
-      for (unsigned p = 0; p < planes; ++p) {
-        *reinterpret_cast<uint2*>(to + Layout::plane_at(group / 2, p)) = make_uint2(words[p][0], words[p][1]);
-      }
-      if (c % step_columns == 0) {
-        *reinterpret_cast<float2*>(scales() + step * Layout::scale_bytes) = make_float2(scale, scale * 65536.0f);
-      }
-    } else {
-      put_set(words, scale, c);
-    }
+    put_set(words, scale, c);
     if constexpr (Tiles::has_minimum) {
       constexpr unsigned sum_columns = 32;
       const float sum =
@@ -213,6 +191,99 @@ struct Planes {
   static ZINC_DEVICE uint32_t balanced(float value) {
     constexpr uint32_t bias = 0x80808080u;
     return (static_cast<uint32_t>(__float2int_rn(value)) + bias) ^ bias;
+  }
+};
+
+// Eights, fours or twos of vectors as pairs of binary16 numbers, for products in which the tokens are vectors or their
+// pieces: x times a power of two, which brings the largest of a step's columns to 2^14 or more, is the sum of two
+// halves up to 2^-22 of itself, or 2^-25 where that is more. A lane of a quad has 16 columns of two groups of 32 in
+// each half of a step, as 16 bytes of nibbles have them: those of the group before in the lower ones.
+//   halves   [step][half][lower, upper][eight columns][tokens of vectors and pieces][lane of the quad] 16 bytes, the
+//            columns 0, 2, 1, 3, 4, 6, 5, 7. Fewer than eight vectors: token 2 v is the first piece, 2 v + 1 the
+//            second one. Eight: the first pieces of all, then the second ones.
+//   sums     of a group's columns, 2^-5 of them: [step][token][lane of the quad: groups 2 lane, 2 lane + 1] halves;
+//            eight vectors: both pieces for each lane
+//   scales   [step][vector] f32: 2^shift times what halves are to be multiplied with
+template <unsigned vectors>
+struct Halves {
+  static_assert(vectors == 2 || vectors == 4 || vectors == 8);
+  static constexpr unsigned lane_columns = step_columns / warp_size;
+  static constexpr unsigned parts = 8;  // of a step
+  static constexpr unsigned token_bytes = 64;
+  static constexpr unsigned piece_bytes = 8 * token_bytes;  // of eight vectors
+  static constexpr unsigned part_bytes = vectors * 2 * token_bytes;
+  static constexpr unsigned step_bytes = parts * part_bytes;
+  static constexpr unsigned sum_bytes = vectors * 32;
+  static constexpr unsigned scale_bytes = vectors * 4;
+  static constexpr unsigned shift = 19;
+
+  uint8_t* memory;
+  uint32_t steps;
+
+  ZINC_DEVICE uint8_t* sums() const { return memory + steps * step_bytes; }
+  ZINC_DEVICE uint8_t* scales() const { return sums() + steps * sum_bytes; }
+
+  // Fills them with the vectors of a source by all threads of the block; true as Planes::fill.
+  template <unsigned threads, class Source>
+  ZINC_DEVICE bool fill(const Source& source, uint32_t columns) const {
+    constexpr unsigned together = vectors < 4 ? vectors : 4;  // requested before any is used
+    bool unfit = false;
+    for (uint32_t c = lane_columns * threadIdx.x; c < steps * step_columns; c += lane_columns * threads) {
+#pragma unroll 1
+      for (unsigned first = 0; first < vectors; first += together) {
+        float4 x[together][2];
+#pragma unroll
+        for (unsigned i = 0; i < 2 * together; ++i) {
+          const uint32_t at = c + i % 2 * 4;
+          x[i / 2][i % 2] = at < columns ? source.four(first + i / 2, at) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        }
+#pragma unroll
+        for (unsigned i = 0; i < together; ++i) unfit = put(x[i][0], x[i][1], first + i, c) || unfit;
+      }
+    }
+    return unfit;
+  }
+
+ private:
+  // Stores the columns c .. c + 7 of vector v, a step by all lanes of a warp.
+  ZINC_DEVICE bool put(const float4& x0, const float4& x1, unsigned v, uint32_t c) const {
+    const float x[lane_columns] = {x0.x, x0.y, x0.z, x0.w, x1.x, x1.y, x1.z, x1.w};
+    const auto [exponent, unfit] = group_scale<warp_size>(x, 32.0f);
+    const float to_halves = __uint_as_float((127u + 14 + 127 - exponent) << 23);
+    const uint32_t step = c / step_columns;
+    const unsigned group = c % step_columns / 32;
+    uint4 first;
+    uint4 second;
+    split(x[0] * to_halves, x[2] * to_halves, first.x, second.x);
+    split(x[1] * to_halves, x[3] * to_halves, first.y, second.y);
+    split(x[4] * to_halves, x[6] * to_halves, first.z, second.z);
+    split(x[5] * to_halves, x[7] * to_halves, first.w, second.w);
+    const unsigned eight = c / lane_columns % 4;  // of the group
+    const unsigned part = group / 4 * 4 + group % 2 * 2 + eight % 2;
+    const unsigned lane = group / 2 % 2 * 2 + eight / 2;
+    uint8_t* const to =
+        memory + step * step_bytes + part * part_bytes + (vectors == 8 ? v : 2 * v) * token_bytes + lane * 16;
+    *reinterpret_cast<uint4*>(to) = first;
+    *reinterpret_cast<uint4*>(to + (vectors == 8 ? piece_bytes : token_bytes)) = second;
+    const float sum = warp_sum<4>(((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7])));
+    if (c % 32 == 0) {
+      uint32_t high;
+      uint32_t low;
+      split(sum * (to_halves * 0.03125f), 0.0f, high, low);
+      uint8_t* const at = sums() + step * sum_bytes + v * 32 + group / 2 * (vectors == 8 ? 8 : 4) + group % 2 * 2;
+      *reinterpret_cast<uint16_t*>(at) = static_cast<uint16_t>(high);
+      *reinterpret_cast<uint16_t*>(at + (vectors == 8 ? 4 : 16)) = static_cast<uint16_t>(low);
+    }
+    if (c % step_columns == 0) {
+      *reinterpret_cast<float*>(scales() + step * scale_bytes + v * 4) = __uint_as_float((exponent - 14 + shift) << 23);
+    }
+    return unfit;
+  }
+
+  static ZINC_DEVICE void split(float a, float b, uint32_t& first, uint32_t& second) {
+    first = floats_to_halves(a, b);
+    second = floats_to_halves(a - half_to_float(static_cast<uint16_t>(first)),
+                              b - half_to_float(static_cast<uint16_t>(first >> 16)));
   }
 };
 

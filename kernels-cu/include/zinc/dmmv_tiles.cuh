@@ -19,10 +19,7 @@
 //                              columns stay together
 //   interleaved                whether these eights and those 16 columns further on, which they share 16 bytes with,
 //                              alternate byte by byte instead
-//   pairs                      whether this is for pairs of vectors (see TilePairs) instead: then word(group, i) is
-//   four
-//                              weights of columns 8 lane + 4 i .. of a group of 32, Factors have scale[group],
-//                              minimum[4] of the groups 4 (lane % 2) .., outer and outer_minimum
+//   halves                     whether this is for halves of vectors (see TileHalves) instead
 //   set_scale(set)             a power of two that the bytes of a set are to be multiplied with
 //   Lane                       (lane of the quad): what decoding needs to know of it
 //   Fragment                   what a lane holds of a row's step: load(first byte of the step, lane of the quad), or
@@ -76,7 +73,7 @@ constexpr unsigned stage_bytes = mma_rows * Tiles::pitch;
 template <class Tiles, class Shape>
 struct TileMemory {
   static constexpr unsigned partial_floats = mma_rows * Shape::vectors;
-  static constexpr unsigned partial_at = Layout<Tiles>::zero_bytes;
+  static constexpr unsigned partial_at = zero_bytes;
   static constexpr unsigned stages_at = partial_at + 2 * Shape::warps * partial_floats * 4;
   static constexpr unsigned warp_stages = stage_bytes<Tiles> * Shape::stages;
   static constexpr unsigned planes_at = stages_at + Shape::warps * warp_stages;
@@ -89,21 +86,29 @@ struct TileMemory {
   ZINC_DEVICE float* partial(unsigned turn, unsigned warp) const {
     return reinterpret_cast<float*>(memory + partial_at) + (turn * Shape::warps + warp) * partial_floats;
   }
-  ZINC_DEVICE Planes<Tiles> vector(unsigned v, uint32_t steps) const {
-    return {memory + planes_at + v * steps * Layout<Tiles>::step_bytes, steps};
+  ZINC_DEVICE auto vector(unsigned v, uint32_t steps) const {
+    if constexpr (Tiles::halves) {
+      return Halves<Shape::vectors>{memory + planes_at, steps};
+    } else {
+      return Planes<Tiles>{memory + planes_at + v * steps * PlaneLayout<Tiles>::step_bytes, steps};
+    }
   }
   // Brings `vectors` vectors in, by all threads; a barrier must follow. True as Planes::fill is.
   template <class Source>
   ZINC_DEVICE bool fill(const Source& source, uint32_t columns, uint32_t steps) const {
-    for (unsigned i = threadIdx.x; i < Layout<Tiles>::zero_bytes / 4; i += Shape::threads) {
-      reinterpret_cast<uint32_t*>(memory)[i] = 0;
-    }
-    bool unfit = false;
+    if constexpr (Tiles::halves) {
+      return vector(0, steps).template fill<Shape::threads>(source, columns);
+    } else {
+      for (unsigned i = threadIdx.x; i < zero_bytes / 4; i += Shape::threads) {
+        reinterpret_cast<uint32_t*>(memory)[i] = 0;
+      }
+      bool unfit = false;
 #pragma unroll 1
-    for (unsigned v = 0; v < Shape::vectors; ++v) {
-      unfit = vector(v, steps).template fill<Shape::threads>(source, v, columns) || unfit;
+      for (unsigned v = 0; v < Shape::vectors; ++v) {
+        unfit = vector(v, steps).template fill<Shape::threads>(source, v, columns) || unfit;
+      }
+      return unfit;
     }
-    return unfit;
   }
 };
 
@@ -293,93 +298,112 @@ struct TileLane : TwoPlanes {
   }
 };
 
-// A lane's view of the planes of pairs of vectors. The eight tokens of an instruction are the planes of the two, so a
-// lane's sums are of two planes of one of them: lanes 0 and 1 of a quad have the first, 2 and 3 the second. All lanes
-// of a quad have columns of the same group.
+// A lane's view of the halves of two, four or eight vectors. Weights times their integer scales are exact in binary16,
+// so the products of a step are added up by the tensor cores, and so are the minimums.
 template <class Tiles, class Shape>
-struct TilePairs : TwoPlanes {
-  using Layout = PairLayout;
-  static constexpr unsigned pairs = Shape::vectors / 2;
-  static constexpr unsigned groups = step_columns / 32;
+struct TileHalves {
+  using Halves = zinc::Halves<Shape::vectors>;
+  static constexpr bool eight = Shape::vectors == 8;
+  static constexpr unsigned chains = 4;  // of products that wait for one another
+  // Two vectors have four tokens: the other half of the lanes does the same.
+  static constexpr unsigned token_lanes = eight ? warp_size : Shape::vectors * 8;
 
-  SharedAddress planes;  // of the lane's token
-  SharedAddress scales;  // of the vector whose sums the lane has
+  SharedAddress halves;  // of the lane's token
   SharedAddress sums;
-  uint32_t first_plane;
-  uint32_t pair_stride;
+  SharedAddress scales;  // of the vectors whose sums the lane has
   typename Tiles::Lane lane;
 
-  // `first` are the planes of vector 0; those of the next ones follow.
-  ZINC_DEVICE TilePairs(const uint8_t*, const Planes<Tiles>& first)
-      : TwoPlanes(Shape::hold),
-        planes(first.memory + lane_id() / 16 * (first.steps * Layout::step_bytes) + lane_id() % 4 * 16),
-        scales(first.scales() + lane_id() % 4 / 2 * (first.steps * Layout::step_bytes) + lane_id() % 2 * 4),
-        sums(first.sums() + lane_id() % 4 / 2 * (first.steps * Layout::step_bytes) + lane_id() % 2 * 16),
-        pair_stride(2 * first.steps * Layout::step_bytes),
-        lane(lane_id() % 4, Shape::hold) {
-    first_plane = held(Layout::plane_at(0, lane_id() / 4 % zinc::planes));
-  }
+  ZINC_DEVICE TileHalves(const uint8_t*, const Halves& all)
+      : halves(all.memory + lane_id() % token_lanes * 16, Shape::hold),
+        sums(all.sums() + lane_id() % token_lanes * (eight ? 8 : 4), Shape::hold),
+        scales(all.scales() + own() * 4, Shape::hold),
+        lane(lane_id() % 4, Shape::hold) {}
 
-  static constexpr unsigned sums_per_row = pairs;
+  static constexpr unsigned sums_per_row = eight ? 2 : 1;
 
-  // Stores the sums of the quad's lanes as [vector][row]: of each two lanes, one has a row of their vector.
+  // Stores the sums of the quad's lanes as [vector][row].
   static ZINC_DEVICE void store(float* partial, const float (&sum)[2][sums_per_row]) {
-    const bool second = lane_id() % 2 == 1;
-    float* const at = partial + lane_id() % 4 / 2 * mma_rows + lane_id() / 4 + (second ? 8 : 0);
+    float* const at = partial + own() * mma_rows + lane_id() / 4;
+    if (lane_id() % 4 * 8 >= token_lanes) return;
 #pragma unroll
-    for (unsigned p = 0; p < pairs; ++p) {
-      const float other = __shfl_xor_sync(full_warp, second ? sum[0][p] : sum[1][p], 1);
-      at[2 * p * mma_rows] = (second ? sum[1][p] : sum[0][p]) + other;
+    for (unsigned i = 0; i < sums_per_row; ++i) {
+      at[i * mma_rows] = sum[0][i];
+      at[i * mma_rows + 8] = sum[1][i];
     }
   }
 
-  // Adds this lane's share of the products of its two rows with a step of all vectors.
-  ZINC_DEVICE void add(float (&sum)[2][pairs], const typename Tiles::Fragment& row0,
+  // Adds the products of the lane's two rows with a step of its vectors.
+  ZINC_DEVICE void add(float (&sum)[2][sums_per_row], const typename Tiles::Fragment& row0,
                        const typename Tiles::Fragment& row1, uint32_t step) const {
     const typename Tiles::Factors factors[2] = {{row0, lane}, {row1, lane}};
-    float dot[2][pairs] = {};
-    const SharedAddress here = planes + step * Layout::plane_bytes;
+    const SharedAddress here = halves + step * Halves::step_bytes;
+    float c[chains][4] = {};
 #pragma unroll
-    for (unsigned i = 0; i < groups / 2; ++i) {
-      uint32_t a[2][4];
+    for (unsigned set = 0; set < 4; ++set) {
+      const uint32_t scale[2] = {factors[0].scale(set), factors[1].scale(set)};
 #pragma unroll
-      for (unsigned h = 0; h < 2; ++h) {
+      for (unsigned eight_columns = 0; eight_columns < 2; ++eight_columns) {
+        uint32_t a[2][4];
 #pragma unroll
-        for (unsigned j = 0; j < 2; ++j) {
-          a[h][2 * j] = row0.word(2 * i + h, j);
-          a[h][2 * j + 1] = row1.word(2 * i + h, j);
+        for (unsigned i = 0; i < 4; ++i) {
+          const unsigned word = 2 * eight_columns + i / 2;
+          a[i / 2][i % 2 * 2] = exact_halves(row0.pair(set, word, i % 2, lane), scale[0], 0);
+          a[i / 2][i % 2 * 2 + 1] = exact_halves(row1.pair(set, word, i % 2, lane), scale[1], 0);
         }
-      }
-      const SharedAddress pair_planes = here + (first_plane ^ Layout::plane_at(i, 0));
+        const SharedAddress part = here + (2 * set + eight_columns) * Halves::part_bytes;
 #pragma unroll
-      for (unsigned p = 0; p < pairs; ++p) {
-        const uint4 b4 = (pair_planes + p * pair_stride).load4();
-        const uint32_t b[2][2] = {{b4.x, b4.y}, {b4.z, b4.w}};
-#pragma unroll
-        for (unsigned h = 0; h < 2; ++h) {
-          int32_t c[4];
-          mma_int8<32, typename Tiles::Row>(c, a[h], b[h], start);
-#pragma unroll
-          for (unsigned r = 0; r < 2; ++r) {
-            dot[r][p] = fmaf(both(c[2 * r], c[2 * r + 1]), factors[r].scale[2 * i + h], dot[r][p]);
-          }
+        for (unsigned piece = 0; piece < (eight ? 2 : 1); ++piece) {
+          const uint4 b4 = (part + piece * Halves::piece_bytes).load4();
+          const uint32_t b[2][2] = {{b4.x, b4.y}, {b4.z, b4.w}};
+          const unsigned chain = (eight ? piece : eight_columns) * 2;
+          mma_half(c[chain], a[0], b[0]);
+          mma_half(c[chain + 1], a[1], b[1]);
         }
       }
     }
+    const uint32_t minimums[4] = {factors[0].minimums, factors[1].minimums, factors[0].minimums, factors[1].minimums};
+    float m[4] = {};
+    {
+      uint32_t b[2] = {0, 0};
+      const SharedAddress at = sums + step * Halves::sum_bytes;
+      if constexpr (eight) {
+        const uint2 both = at.load2();
+        b[0] = both.x;
+        b[1] = both.y;
+      } else {
+        b[0] = at.load();
+      }
+      mma_half(m, minimums, b);
+    }
+    float scale[2];
+    const SharedAddress at = scales + step * Halves::scale_bytes;
+    if constexpr (eight) {
+      const uint2 both = at.load2();
+      scale[0] = __uint_as_float(both.x);
+      scale[1] = __uint_as_float(both.y);
+    } else {
+      scale[0] = scale[1] = __uint_as_float(at.load());
+    }
 #pragma unroll
-    for (unsigned p = 0; p < pairs; ++p) {
-      const float scale = __uint_as_float((scales + (step * Layout::scale_bytes + p * pair_stride)).load());
-      const uint4 x = (sums + (step * Layout::sum_bytes + p * pair_stride)).load4();
+    for (unsigned r = 0; r < 2; ++r) {
+      float part[2];
 #pragma unroll
-      for (unsigned r = 0; r < 2; ++r) {
-        const float* const minimum = factors[r].minimum;
-        const float minimums = fmaf(minimum[3], __uint_as_float(x.w), minimum[2] * __uint_as_float(x.z)) +
-                               fmaf(minimum[1], __uint_as_float(x.y), minimum[0] * __uint_as_float(x.x));
-        sum[r][p] = fmaf(factors[r].outer * scale, dot[r][p], sum[r][p]);
-        sum[r][p] = fmaf(-factors[r].outer_minimum, minimums, sum[r][p]);
+      for (unsigned i = 0; i < 2; ++i) {
+        const float products = (c[0][2 * r + i] + c[1][2 * r + i]) + (c[2][2 * r + i] + c[3][2 * r + i]);
+        part[i] = fmaf(factors[r].outer, products, -factors[r].outer_minimum * m[2 * r + i]);
+      }
+      if constexpr (eight) {
+        sum[r][0] = fmaf(scale[0], part[0], sum[r][0]);
+        sum[r][1] = fmaf(scale[1], part[1], sum[r][1]);
+      } else {
+        sum[r][0] = fmaf(scale[0], part[0] + part[1], sum[r][0]);
       }
     }
   }
+
+ private:
+  // The vector whose sums the lane has; of eight the first of two.
+  static ZINC_DEVICE unsigned own() { return eight ? lane_id() % 4 * 2 : lane_id() % (token_lanes / 8); }
 };
 
 // A barrier of the `warps` warps that share a tile, the slot-th of the block; warps of other slots come and go at their
@@ -703,8 +727,6 @@ ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8
                              uint32_t m, uint32_t k, const Source& source, uint32_t block, uint32_t blocks,
                              Finish finish) {
   using Work = TileWork<Tiles, Shape, matrices>;
-  using Feed =
-      typename select<(Tiles::pitch > 0), StagedFeed<Tiles, Shape, matrices>, DirectFeed<Tiles, Shape, matrices>>::type;
   constexpr unsigned tile_rows = Work::tile_rows;
   const Work work(m, k, block, blocks);
   Feed feed(memory, work, matrix);
@@ -717,7 +739,7 @@ ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8
     return false;
   }
 
-  using Lane = typename select<Tiles::pairs, TilePairs<Tiles, Shape>, TileLane<Tiles, Shape>>::type;
+  using Lane = typename select<Tiles::halves, TileHalves<Tiles, Shape>, TileLane<Tiles, Shape>>::type;
   const Lane x(memory.memory, memory.vector(0, work.steps));
   float sum[2][Lane::sums_per_row] = {};
   unsigned turn = 0;

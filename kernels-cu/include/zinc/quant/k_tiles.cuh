@@ -24,6 +24,7 @@ struct KTileLane {
   uint32_t whole_mask;
   uint32_t low_mask;
   uint32_t minimum_bytes;
+  uint32_t minimum_pair;
 
   explicit ZINC_DEVICE KTileLane(unsigned lane, bool hold) {
     const bool second = lane >= 2;
@@ -33,60 +34,19 @@ struct KTileLane {
     whole_mask = held(second ? 0x30303030u : 0x3F3F3F3Fu, hold);
     low_mask = held(second ? 0x0F0F0F0Fu : 0u, hold);
     minimum_bytes = held(0x7440u + lane % 2 * 2, hold);
-  }
-};
-
-// Scales and minimums of the sub-blocks 4 to 7 as bytes, of which the head has the upper two bits beside those of 0
-// to 3.
-ZINC_DEVICE uint32_t k_later_scales(const uint4& head) {
-  return (head.w & 0x0F0F0F0Fu) | ((head.y >> 2) & 0x30303030u);
-}
-
-// How the lanes of a quad decode the head for pairs of vectors: all need all scales, those of even and odd place the
-// minimums of the first and the last four sub-blocks.
-struct KPairLane {
-  uint32_t half_shift;
-  uint32_t whole_mask;
-  uint32_t low_mask;
-
-  explicit ZINC_DEVICE KPairLane(unsigned lane, bool hold) {
-    const bool second = lane % 2 == 1;
-    half_shift = held(second ? 2 : 0, hold);
-    whole_mask = held(second ? 0x30303030u : 0x3F3F3F3Fu, hold);
-    low_mask = held(second ? 0x0F0F0F0Fu : 0u, hold);
-  }
-};
-
-// The factors of a row: weight = outer * scale[group] * q - outer_minimum * minimum[group]. Those of odd groups are for
-// 2^odd_bits times the quants.
-template <unsigned odd_bits>
-struct KPairFactors {
-  float outer;
-  float outer_minimum;
-  float scale[step_columns / 32];
-  float minimum[4];
-
-  template <class Fragment>
-  ZINC_DEVICE KPairFactors(const Fragment& row, const KPairLane& lane) {
-    const uint4& head = row.head;
-    outer = half_to_float(static_cast<uint16_t>(head.x));
-    outer_minimum = half_to_float(static_cast<uint16_t>(head.x >> 16));
-    const uint32_t scales[2] = {head.y & 0x3F3F3F3Fu, k_later_scales(head)};
-    const uint32_t minimums = ((head.z >> lane.half_shift) & lane.whole_mask) | ((head.w >> 4) & lane.low_mask);
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i) {
-      scale[i] = i % 2 == 0 ? byte<0>(scales[0], i) : byte<odd_bits>(scales[0], i);
-      scale[4 + i] = i % 2 == 0 ? byte<0>(scales[1], i) : byte<odd_bits>(scales[1], i);
-      minimum[i] = byte<0>(minimums, i);
-    }
+    minimum_pair = held(lane % 2 == 0 ? 0x4140u : 0x4342u, hold);
   }
 
- private:
-  // Byte i divided by 2^bits: as the last bits of a float that is 2^(23 - bits) larger.
-  template <unsigned bits>
-  static ZINC_DEVICE float byte(uint32_t bytes, unsigned i) {
-    constexpr uint32_t large = (127u + 23 - bits) << 23;
-    return __uint_as_float(__byte_perm(bytes, large, 0x7650u + i)) - static_cast<float>(1u << (23 - bits));
+  // head.y: scales 0..3, head.z: minimums 0..3, both with two bits of 4..7 on top; head.w: four bits each of scales and
+  // minimums 4..7. A lane's scales are 2 h, 2 h + 1, 4 + 2 h, 5 + 2 h of its half h, one for each set.
+  ZINC_DEVICE uint32_t scales(const uint4& head) const {
+    const uint32_t low = __byte_perm(head.y, head.w, low_bytes);
+    const uint32_t top = __byte_perm(head.y, head.y, top_bytes) >> 2;
+    return (low & 0x0F0F3F3Fu) | (top & 0x30300000u);
+  }
+  // Its minimums are among the first four or the last four.
+  ZINC_DEVICE uint32_t minimums(const uint4& head) const {
+    return ((head.z >> half_shift) & whole_mask) | ((head.w >> 4) & low_mask);
   }
 };
 
@@ -103,19 +63,53 @@ struct KTileFactors {
     const uint4& head = row.head;
     outer = half_to_float(static_cast<uint16_t>(head.x));
     outer_minimum = half_to_float(static_cast<uint16_t>(head.x >> 16));
-    // head.y: scales 0..3, head.z: minimums 0..3, both with two bits of 4..7 on top; head.w: four bits each of
-    // scales and minimums 4..7. A lane's scales are 2 h, 2 h + 1, 4 + 2 h, 5 + 2 h of its half h, its minimums come
-    // from the first four or the last four.
-    const uint32_t low = __byte_perm(head.y, head.w, lane.low_bytes);
-    const uint32_t top = __byte_perm(head.y, head.y, lane.top_bytes) >> 2;
-    const uint32_t scales = (low & 0x0F0F3F3Fu) | (top & 0x30300000u);
+    const uint32_t scales = lane.scales(head);
 #pragma unroll
     for (unsigned s = 0; s < step_sets; ++s) scale[s] = BiasedQuants<0>::to_float(scales, s);
-    const uint32_t minimums = ((head.z >> lane.half_shift) & lane.whole_mask) | ((head.w >> 4) & lane.low_mask);
+    const uint32_t minimums = lane.minimums(head);
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
       minimum[i] = __uint_as_float(__byte_perm(minimums, 0x4B000000u, lane.minimum_bytes + i)) - 8388608.0f;
     }
+  }
+};
+
+// The factors of a row for halves: weight = outer * scale * q - outer_minimum * minimum, where the integers scale and
+// minimum of a sub-block are pairs of equal halves. Quants are 2^-24 of theirs, those of odd sets 2^(odd_bits - 24).
+template <unsigned odd_bits>
+struct KHalfFactors {
+  float outer;
+  float outer_minimum;
+  uint32_t scales;
+  uint32_t minimums;  // of the lane's two groups, 2^-14 of them
+
+  template <class Fragment>
+  ZINC_DEVICE KHalfFactors(const Fragment& row, const KTileLane& lane) {
+    outer = half_to_float(static_cast<uint16_t>(row.head.x));
+    outer_minimum = half_to_float(static_cast<uint16_t>(row.head.x >> 16));
+    scales = lane.scales(row.head);
+    // Bytes 0 and 2 of the selector name minimums, the others what is the byte above here.
+    minimums = difference<-14>(__byte_perm(lane.minimums(row.head), base<-14>, lane.minimum_pair));
+  }
+
+  // 2^5 times the scale, less by what the quants are more.
+  ZINC_DEVICE uint32_t scale(unsigned set) const {
+    const unsigned selector = 0x4040u + 0x0101u * set;
+    constexpr int odd = 5 - static_cast<int>(odd_bits);
+    return set % 2 == 0 ? difference<5>(__byte_perm(scales, base<5>, selector))
+                        : difference<odd>(__byte_perm(scales, base<odd>, selector));
+  }
+
+ private:
+  // The upper byte of the power of two of which the last bit of a half is worth 2^unit, four times.
+  template <int unit>
+  static constexpr uint32_t base = static_cast<uint32_t>(unit + 10 + 15) * 4 * 0x01010101u;
+  // Halves without it.
+  template <int unit>
+  static ZINC_DEVICE uint32_t difference(uint32_t pair) {
+    constexpr uint32_t one = 0x3C003C00u;
+    constexpr uint32_t minus = 0x80008000u | (base<unit> & 0xFF00FF00u);
+    return exact_halves(pair, one, minus);
   }
 };
 
@@ -135,7 +129,7 @@ struct KTiles {
   using Format = Format_;
   using Row = uint8_t;
   static constexpr unsigned scale_columns = 32;
-  static constexpr bool pairs = false;
+  static constexpr bool halves = false;
   static constexpr bool interleaved = false;
   static constexpr unsigned parts = 1;
   static constexpr bool has_minimum = true;
@@ -150,20 +144,18 @@ struct KTiles {
   using Factors = KTileFactors;
 };
 
-// The same for pairs of vectors: a lane has eight columns of each sub-block. Fragment's quants of odd sub-blocks are
-// 2^odd_bits times as large.
+// The same for halves of vectors. The quants of Fragment are the last bits of halves, those of odd sets 2^odd_bits
+// times as large: pair(set, i, odd) are columns 4 i + odd and the next but one of the lane's 16.
 template <class Format_, unsigned odd_bits>
-struct KPairs {
+struct KHalves {
   using Format = Format_;
-  using Row = uint8_t;
-  static constexpr bool has_minimum = true;
-  static constexpr bool pairs = true;
+  static constexpr bool halves = true;
   static constexpr unsigned step_bytes = Format::block_bytes;
   static constexpr unsigned alignment = 16;
   static constexpr unsigned pitch = 0;
 
-  using Lane = KPairLane;
-  using Factors = KPairFactors<odd_bits>;
+  using Lane = KTileLane;
+  using Factors = KHalfFactors<odd_bits>;
 };
 
 }  // namespace zinc

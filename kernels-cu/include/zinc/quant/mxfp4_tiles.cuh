@@ -15,7 +15,7 @@ struct Mxfp4Tiles {
   using Row = int8_t;
   using Lane = HalfLane;
   static constexpr unsigned scale_columns = 32;
-  static constexpr bool pairs = false;
+  static constexpr bool halves = false;
   static constexpr bool interleaved = true;
   static constexpr unsigned parts = 2;
   static constexpr bool has_minimum = false;

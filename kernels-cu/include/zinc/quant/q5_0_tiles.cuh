@@ -15,7 +15,7 @@ struct Q5_0Tiles {
   using Row = int8_t;
   using Lane = HalfLane;
   static constexpr unsigned scale_columns = 32;
-  static constexpr bool pairs = false;
+  static constexpr bool halves = false;
   static constexpr bool interleaved = false;
   static constexpr unsigned parts = 1;
   static constexpr bool has_minimum = false;

@@ -15,7 +15,7 @@ struct Q6KTiles {
   using Format = Q6K;
   using Row = int8_t;
   static constexpr unsigned scale_columns = 16;
-  static constexpr bool pairs = false;
+  static constexpr bool halves = false;
   static constexpr bool interleaved = false;
   static constexpr unsigned parts = 1;
   static constexpr bool has_minimum = false;

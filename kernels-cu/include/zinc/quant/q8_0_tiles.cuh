@@ -14,7 +14,7 @@ struct Q8_0Tiles {
   using Format = Q8_0;
   using Row = int8_t;
   static constexpr unsigned scale_columns = 32;
-  static constexpr bool pairs = false;
+  static constexpr bool halves = false;
   static constexpr bool interleaved = false;
   static constexpr unsigned parts = 1;
   static constexpr bool has_minimum = false;

@@ -2,21 +2,21 @@
 // Grid: x, persistent blocks that walk over tiles of 16 rows. See dmmv_tiles.cuh. A tile has `split`
 // warps of a block, or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256
 // columns at most; longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
-//@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 72, head = 46208, cached = 0, rows = 2, columns = 2048 }
+//@ tile = { warps = 8, split = 1, stages = 2, blocks = 1, steps = 72, head = 72832, cached = 1, ring = 1, rows = 2, columns = 2048 }
 //@ block = ["32 * warps"]
 //@ grid = ["min(ceil_div(m, 16), blocks * sm_count)"]
 //@ shared = "head + min(ceil_div(k, 256), steps) * 1088"
 //@ overlap = true
 //@ [arch.75]
-//@ tile = { steps = 0, head = 10240 }
+//@ tile = { steps = 0, head = 10240, ring = 0 }
 //@ [arch.80]
-//@ tile = { steps = 72, head = 46208 }
+//@ tile = { split = 2, head = 46208, cached = 0, ring = 0 }
 //@ [arch.86]
-//@ tile = { warps = 4, split = 1, steps = 70, head = 23168 }
+//@ tile = { warps = 4, steps = 70, head = 23168, cached = 0, ring = 0 }
 //@ [arch.90]
-//@ tile = { cached = 1, warps = 16, split = 1, steps = 72, head = 92288 }
+//@ tile = { warps = 16, split = 1, head = 145536, cached = 1, ring = 1 }
 //@ [arch.120]
-//@ tile = { warps = 4, split = 1, steps = 70, head = 23168 }
+//@ tile = { warps = 4, steps = 70, head = 23168, cached = 0, ring = 0 }
 #include "zinc/dmmv_mxfp4.h"
 
 #include "zinc/dmmv_tiles.cuh"
@@ -26,7 +26,8 @@ namespace tile = dmmv_mxfp4_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_mxfp4(const uint8_t* weights, const uint8_t* x, uint8_t* y, dmmv_mxfp4_push p) {
-  using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head, tile::cached != 0>;
+  using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head, tile::cached != 0,
+                                false, tile::ring != 0>;
   zinc::prefetch_tiles<zinc::Mxfp4Tiles, Shape>(weights + p.a_offset, p.m, p.k, blockIdx.x, gridDim.x);
   zinc::wait_for_previous();
   zinc::dmmv_tiles<zinc::Mxfp4Tiles, Shape, tile::rows, tile::columns>(weights, x, y, p);

@@ -13,6 +13,7 @@
 //   step_bytes, alignment      of a row's 256 columns; alignment of the matrix and of all row sizes
 //   pitch                      between rows in shared memory, where lanes take weights from a copy there, which needs
 //                              no alignment; 0 where they load them
+//   ring_steps, ring_pitch     with a pitch, for shapes with rings: steps of a ring, bytes between its rows
 //   factor_bytes               with a pitch, of the factors at the head of a block, where rows may end inside a step;
 //                              0 where they do not
 //   position(column)           set * 64 + lane of the quad * 16 + byte of a column of a step; neighbouring eights of
@@ -44,9 +45,10 @@ constexpr bool has_tiles = ZINC_ARCH == 0 || ZINC_ARCH >= 80;
 // A block has `warps` warps, at least `split` of them on a tile, each of which has the weights of `stages` steps on
 // their way; at most `steps` steps, over all `vectors` vectors, are in shared memory, of which `head` bytes exist
 // whatever their number. `cached` says whether weights that are staged are copied by way of the first cache, `hold`
-// whether warps have so many steps that constants are worth registers.
+// whether warps have so many steps that constants are worth registers, `ring` whether they stage whole rows where they
+// can (see RingFeed).
 template <unsigned warps_, unsigned split_, unsigned stages_, unsigned steps_, unsigned head_, bool cached_ = false,
-          bool hold_ = true, unsigned vectors_ = 1>
+          bool hold_ = true, bool ring_ = false, unsigned vectors_ = 1>
 struct TileShape {
   static constexpr unsigned warps = warps_;
   static constexpr unsigned threads = warps * warp_size;
@@ -56,9 +58,10 @@ struct TileShape {
   static constexpr unsigned head = head_;
   static constexpr bool cached = cached_;
   static constexpr bool hold = hold_;
+  static constexpr bool ring = ring_;
   static constexpr unsigned vectors = vectors_;
   template <unsigned count>
-  using With = TileShape<warps, split, stages, steps, head, cached, hold, count>;
+  using With = TileShape<warps, split, stages, steps, head, cached, hold, false, count>;
   static_assert((warps & (warps - 1)) == 0, "the warps are split evenly");
 };
 
@@ -68,6 +71,17 @@ constexpr unsigned mma_rows = 16;
 template <class Tiles>
 constexpr unsigned stage_bytes = mma_rows * Tiles::pitch;
 
+// What a warp has there: a step for each stage, or a ring of some.
+template <class Tiles, class Shape>
+constexpr unsigned warp_stage_bytes() {
+  if constexpr (Shape::ring) {
+    static_assert(Tiles::ring_pitch >= Shape::stages * Tiles::pitch);
+    return mma_rows * Tiles::ring_pitch;
+  } else {
+    return stage_bytes<Tiles> * Shape::stages;
+  }
+}
+
 // The block's shared memory: zeros, partial sums of the warps that share a tile, in two turns, what the warps stage,
 // then planes.
 template <class Tiles, class Shape>
@@ -75,7 +89,7 @@ struct TileMemory {
   static constexpr unsigned partial_floats = mma_rows * Shape::vectors;
   static constexpr unsigned partial_at = zero_bytes;
   static constexpr unsigned stages_at = partial_at + 2 * Shape::warps * partial_floats * 4;
-  static constexpr unsigned warp_stages = stage_bytes<Tiles> * Shape::stages;
+  static constexpr unsigned warp_stages = warp_stage_bytes<Tiles, Shape>();
   static constexpr unsigned planes_at = stages_at + Shape::warps * warp_stages;
   static_assert(planes_at <= Shape::head, "the launch block reserves what does not depend on the columns");
   static_assert(planes_at % 128 == 0, "planes begin in the first bank");
@@ -494,6 +508,9 @@ class DirectFeed {
   Fragment weights_[Shape::stages][2];
 
  public:
+  static constexpr unsigned ahead = Shape::stages;
+  static constexpr unsigned unroll = Shape::stages;
+
   ZINC_DEVICE DirectFeed(const TileMemory<Tiles, Shape>&, const Work& work, const uint8_t* const (&matrix)[matrices])
       : work_(work), matrix_(matrix), tile_(work.first), step_(work.part) {
     find_rows();
@@ -665,6 +682,9 @@ class StagedFeed {
   SharedAddress stages_;
 
  public:
+  static constexpr unsigned ahead = Shape::stages;
+  static constexpr unsigned unroll = Shape::stages;
+
   ZINC_DEVICE StagedFeed(const TileMemory<Tiles, Shape>& memory, const Work& work,
                          const uint8_t* const (&matrix)[matrices])
       : work_(work), matrix_(matrix), tile_(work.first), step_(work.part), stages_(memory.warp_stage()) {}
@@ -719,10 +739,92 @@ class StagedFeed {
   }
 };
 
+// Weights that go through shared memory, of warps that have all steps of their tiles. The last steps of 16 rows lie in
+// a ring of Tiles::ring_steps, in which whole 32-byte sectors follow one another as in the matrix, so that each is
+// asked for once: a step's copy ends with the sector that its last byte is in. For rows of whole rings that begin with
+// a sector or in its middle, and whole tiles.
+template <class Tiles, class Shape>
+class RingFeed {
+  using Work = TileWork<Tiles, Shape, 1>;
+  static constexpr unsigned chunk = 16;
+  static constexpr unsigned steps = Tiles::ring_steps;
+  static constexpr unsigned row_lanes = 8;
+  static constexpr unsigned rows = warp_size / row_lanes;  // at a time
+  static constexpr unsigned copied = row_lanes * chunk;    // bytes of a row with a step, but
+  static constexpr unsigned more = 2 * chunk;              // as much more with the first one of a ring
+  static constexpr unsigned pitch = Tiles::ring_pitch;
+  static_assert(steps * Tiles::step_bytes == steps * copied + more && Tiles::step_bytes >= copied,
+                "what a step reads has been copied");
+  static_assert(more / chunk * mma_rows == warp_size);
+  static_assert(pitch >= steps * Tiles::step_bytes && pitch % chunk == 0);
+
+  const Work& work_;
+  const uint8_t* const matrix_;
+  const uint8_t* ring_from_;  // of the tile's first row
+  uint32_t tile_;             // the next one to copy
+  uint32_t step_;
+  SharedAddress ring_;
+
+ public:
+  static constexpr unsigned ahead = steps - 1;
+  static constexpr unsigned unroll = 1;
+
+  static ZINC_DEVICE bool fits(const Work& work, const uint8_t* matrix) {
+    return work.split == 1 && work.m % mma_rows == 0 && is_aligned(matrix, chunk) &&
+           work.row_size % (steps * Tiles::step_bytes) == 0;
+  }
+
+  ZINC_DEVICE RingFeed(const TileMemory<Tiles, Shape>& memory, const Work& work, const uint8_t* const (&matrix)[1])
+      : work_(work), matrix_(matrix[0]), tile_(work.first), step_(0), ring_(memory.warp_stage()) {
+    find_rows();
+  }
+
+  ZINC_DEVICE void load_next(unsigned) {
+    __syncwarp();  // all lanes are done with what was there
+    if (tile_ < work_.tiles) {
+      const unsigned place = step_ % steps;
+      if (place == 0) {
+        const unsigned row = lane_id() % mma_rows;
+        const unsigned at = copied + chunk * (lane_id() / mma_rows);
+        (ring_ + (row * pitch + at)).template copy16<Shape::cached>(ring_from_ + row * work_.row_size + at);
+      }
+      const unsigned row = lane_id() / row_lanes;
+      const unsigned at = copied * place + (place == 0 ? 0 : more) + chunk * (lane_id() % row_lanes);
+      const SharedAddress to = ring_ + (row * pitch + at);
+      const uint8_t* from = ring_from_ + row * work_.row_size + at;
+#pragma unroll
+      for (unsigned i = 0; i < mma_rows; i += rows) {
+        from = opaque(from);
+        (to + i * pitch).template copy16<Shape::cached>(from);
+        from += rows * work_.row_size;
+      }
+      if (place == steps - 1) ring_from_ += steps * Tiles::step_bytes;
+      if (work_.advance(tile_, step_)) find_rows();
+    }
+    async_commit();  // a group per step, empty or not
+  }
+
+  ZINC_DEVICE void stop() const { async_wait<0>(); }
+
+  template <class Lane, class Use>
+  ZINC_DEVICE void use(unsigned, uint32_t, uint32_t step, const Lane& lane, Use use) const {
+    async_wait<ahead - 1>();
+    __syncwarp();
+    const SharedAddress row = ring_ + (lane_id() / 4 * pitch + step % steps * Tiles::step_bytes);
+    typename Tiles::Fragment fragments[2];
+    fragments[0].load(StagedRow<true>(row, 0), lane);
+    fragments[1].load(StagedRow<true>(row + 8 * pitch, 0), lane);
+    use(fragments[0], fragments[1]);
+  }
+
+ private:
+  ZINC_DEVICE void find_rows() { ring_from_ = matrix_ + uint64_t{tile_} * mma_rows * work_.row_size; }
+};
+
 // Products of `matrices` matrices of m rows of k columns with the vectors of `source`, for the tiles that block `block`
 // of `blocks` has; see for_row_groups for finish. False, and nothing done, if the activations do not fit into planes.
 // All threads of the block must be here; rows are aligned as Tiles asks.
-template <class Tiles, class Shape, unsigned matrices, class Source, class Finish>
+template <class Tiles, class Shape, class Feed, unsigned matrices, class Source, class Finish>
 ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8_t* const (&matrix)[matrices],
                              uint32_t m, uint32_t k, const Source& source, uint32_t block, uint32_t blocks,
                              Finish finish) {
@@ -731,7 +833,7 @@ ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8
   const Work work(m, k, block, blocks);
   Feed feed(memory, work, matrix);
 #pragma unroll
-  for (unsigned s = 0; s < Shape::stages; ++s) feed.load_next(s);
+  for (unsigned s = 0; s < Feed::ahead; ++s) feed.load_next(s);
 
   // The weights are on their way while the planes are made.
   if (__syncthreads_or(memory.fill(source, k, work.steps))) {
@@ -790,7 +892,7 @@ ZINC_DEVICE bool tile_matvec(const TileMemory<Tiles, Shape>& memory, const uint8
   uint32_t step = work.part;
   while (tile < work.tiles) {
 #pragma unroll
-    for (unsigned s = 0; s < Shape::stages; ++s) {
+    for (unsigned s = 0; s < Feed::unroll; ++s) {
       if (tile < work.tiles) {
         feed.use(s, tile, step, x.lane,
                  [&](const typename Tiles::Fragment& row0, const typename Tiles::Fragment& row1) {
@@ -819,10 +921,16 @@ ZINC_DEVICE void matvec_tiles(uint8_t* memory, const uint8_t* const (&matrix)[ma
     bool fits = k > 0 && k <= Shape::steps / Shape::vectors * step_columns;
 #pragma unroll
     for (unsigned i = 0; i < matrices; ++i) fits = fits && is_aligned(matrix[i], Tiles::alignment);
-    if (fits &&
-        tile_matvec<Tiles, Shape>(TileMemory<Tiles, Shape>{memory}, matrix, m, k, source, block, blocks, finish)) {
-      return;
+    const TileMemory<Tiles, Shape> all{memory};
+    if constexpr (Shape::ring) {
+      using Feed = RingFeed<Tiles, Shape>;
+      const bool ring = fits && Feed::fits(TileWork<Tiles, Shape, matrices>(m, k, block, blocks), matrix[0]);
+      if (ring && tile_matvec<Tiles, Shape, Feed>(all, matrix, m, k, source, block, blocks, finish)) return;
+      fits = fits && !ring;
     }
+    using Feed = typename select<(Tiles::pitch > 0), StagedFeed<Tiles, Shape, matrices>,
+                                 DirectFeed<Tiles, Shape, matrices>>::type;
+    if (fits && tile_matvec<Tiles, Shape, Feed>(all, matrix, m, k, source, block, blocks, finish)) return;
     __syncthreads();
   }
   using Tile = ActivationTile<Format, tile_columns, Shape::vectors>;

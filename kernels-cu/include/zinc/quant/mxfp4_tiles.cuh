@@ -22,6 +22,8 @@ struct Mxfp4Tiles {
   static constexpr unsigned step_bytes = step_columns / Mxfp4::block_columns * Mxfp4::block_bytes;
   static constexpr unsigned alignment = 1;
   static constexpr unsigned pitch = 176;
+  static constexpr unsigned ring_steps = 4;
+  static constexpr unsigned ring_pitch = ring_steps * 136 + 16;  // eight rows in different banks
   static constexpr unsigned factor_bytes = 1;
   static constexpr bool has_outer = false;
 

@@ -2,7 +2,7 @@
 // Grid: x, persistent blocks that walk over tiles of 16 rows. See dmmv_tiles.cuh. A tile has `split`
 // warps of a block, or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256
 // columns at most; longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
-//@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 72, head = 62592, rows = 2, columns = 2048 }
+//@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 72, head = 62592, cached = 0, rows = 2, columns = 2048 }
 //@ block = ["32 * warps"]
 //@ grid = ["min(ceil_div(m, 16), blocks * sm_count)"]
 //@ shared = "head + min(ceil_div(k, 256), steps) * 1152"
@@ -14,7 +14,7 @@
 //@ [arch.86]
 //@ tile = { warps = 4, split = 1, steps = 60, head = 31360 }
 //@ [arch.90]
-//@ tile = { warps = 16, split = 2, steps = 72, head = 125056 }
+//@ tile = { cached = 1, warps = 16, split = 4, steps = 72, head = 125056 }
 //@ [arch.120]
 //@ tile = { warps = 4, split = 1, steps = 60, head = 31360 }
 #include "zinc/dmmv_q6k_wide.h"
@@ -26,7 +26,7 @@ namespace tile = dmmv_q6k_wide_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q6k_wide(const uint8_t* weights, const uint8_t* x, uint8_t* y, dmmv_q6k_wide_push p) {
-  using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head>;
+  using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head, tile::cached != 0>;
   zinc::prefetch_tiles<zinc::Q6KTiles, Shape>(weights + p.a_offset, p.m, p.k, blockIdx.x, gridDim.x);
   zinc::wait_for_previous();
   zinc::dmmv_tiles<zinc::Q6KTiles, Shape, tile::rows, tile::columns>(weights, x, y, p);

@@ -1,11 +1,13 @@
 // y = W x or y += W x for a q8_0 matrix and one f32 vector.
-// Grid: x, persistent blocks that walk over tiles of 16 rows. See dmmv_tiles.cuh. A tile has `split`
+// Of at most `few` weights: grid x over groups of `few_rows` rows, or `tiny_rows` of at most `tiny` weights; see
+// dmmv_few.cuh.
+// Else: grid x, persistent blocks that walk over tiles of 16 rows. See dmmv_tiles.cuh. A tile has `split`
 // warps of a block, or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256
 // columns at most; longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
-//@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 72, head = 74880, rows = 2, columns = 2048 }
-//@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, 16), blocks * sm_count)"]
-//@ shared = "head + min(ceil_div(k, 256), steps) * 1088"
+//@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 72, head = 74880, rows = 2, columns = 2048, threads = 256, few = 16777216, few_rows = 8, tiny = 2097152, tiny_rows = 4 }
+//@ block = ["k % 64 * few + m * k <= few ? 32 * min(max(ceil_div(k, m * k <= tiny ? 256 : 512), 1), 8) : 32 * warps"]
+//@ grid = ["k % 64 * few + m * k <= few ? ceil_div(m, m * k <= tiny ? tiny_rows : few_rows) : min(ceil_div(m, 16), blocks * sm_count)"]
+//@ shared = "k % 64 * few + m * k <= few ? 32 * few_rows : head + min(ceil_div(k, 256), steps) * 1088"
 //@ overlap = true
 //@ [arch.75]
 //@ tile = { steps = 0, head = 10240 }
@@ -14,18 +16,31 @@
 //@ [arch.86]
 //@ tile = { warps = 4, split = 1, steps = 56, head = 37504 }
 //@ [arch.90]
-//@ tile = { warps = 16, split = 4, steps = 72, head = 149632 }
+//@ tile = { warps = 16, split = 4, steps = 72, head = 149632, threads = 512 }
 //@ [arch.120]
 //@ tile = { warps = 4, split = 1, steps = 56, head = 37504 }
 #include "zinc/dmmv_q8_0.h"
 
+#include "zinc/dmmv_few.cuh"
 #include "zinc/dmmv_tiles.cuh"
+#include "zinc/quant/q8_0_piece.cuh"
 #include "zinc/quant/q8_0_tiles.cuh"
 
 namespace tile = dmmv_q8_0_tile;
 
-ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
+ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     dmmv_q8_0(const uint8_t* weights, const uint8_t* x, uint8_t* y, dmmv_q8_0_push p) {
+  if (zinc::is_few(p.m, p.k, tile::few)) {
+    const uint8_t* const matrix[] = {weights + p.a_offset};
+    const float* const vector = zinc::at_byte<float>(x, p.x_offset);
+    const zinc::StoreRow store{zinc::at_byte<float>(y, p.y_offset), 0, p.acc_mode != 0};
+    if (zinc::is_few(p.m, p.k, tile::tiny)) {
+      zinc::matvec_few<zinc::Q8_0Piece, tile::tiny_rows>(matrix, p.m, p.k, vector, store);
+    } else {
+      zinc::matvec_few<zinc::Q8_0Piece, tile::few_rows>(matrix, p.m, p.k, vector, store);
+    }
+    return;
+  }
   using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head, false, false>;
   zinc::prefetch_tiles<zinc::Q8_0Tiles, Shape>(weights + p.a_offset, p.m, p.k, blockIdx.x, gridDim.x);
   zinc::wait_for_previous();

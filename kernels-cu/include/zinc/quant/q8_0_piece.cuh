@@ -1,0 +1,53 @@
+// Eight columns of a q8_0 row as dmmv_few.cuh multiplies them.
+#pragma once
+
+#include "zinc/quant/q8_0.cuh"
+
+namespace zinc {
+
+struct Q8_0Piece {
+  using Format = Q8_0;
+  static constexpr unsigned columns = 8;
+  static constexpr unsigned row_alignment = 4;
+
+  // Offsets from the start of a row, the same in all rows: of the factor, of the aligned words from the first quants on
+  // or two bytes before them, and of the last two quants.
+  struct Place {
+    uint32_t factor;
+    uint32_t words;
+    uint32_t last;
+    uint32_t selector;
+
+    ZINC_DEVICE Place(const uint8_t* matrix, uint32_t c) {
+      constexpr unsigned quants_at = 2;
+      factor = c / Q8_0::block_columns * Q8_0::block_bytes;
+      const uint32_t quants = factor + quants_at + c % Q8_0::block_columns;
+      const uint32_t odd = (static_cast<uint32_t>(reinterpret_cast<uint64_t>(matrix)) + quants) & 2u;
+      words = quants - odd;
+      last = quants + columns - 2;
+      selector = odd == 0 ? 0x3210u : 0x5432u;
+    }
+  };
+
+  uint32_t words[2];
+  uint16_t last;
+  uint16_t factor;
+
+  ZINC_DEVICE void load(const uint8_t* row, const Place& place) {
+    words[0] = load_u32(row + place.words);
+    words[1] = load_u32(row + place.words + 4);
+    last = load_u16(row + place.last);
+    factor = load_u16(row + place.factor);
+  }
+
+  ZINC_DEVICE float dot(const float (&x)[columns], const Place& place) const {
+    const uint32_t quants[2] = {__byte_perm(words[0], words[1], place.selector),
+                                __byte_perm(words[1], last, place.selector)};
+    float sum = 0.0f;
+#pragma unroll
+    for (unsigned i = 0; i < columns; ++i) sum = fmaf(SignedQuants::to_float(quants[i / 4], i % 4), x[i], sum);
+    return half_to_float(factor) * sum;
+  }
+};
+
+}  // namespace zinc

@@ -377,6 +377,23 @@ impl Dense {
             ] {
                 add(&format!("{m} x {k}, tiles"), Shape { m, k, ..plain });
             }
+            // Around what a block of 256 threads has of a row at a time.
+            for k in [64.max(unit), 2048 + unit.max(64), 4096 + unit] {
+                add(&format!("6 x {k}, pieces"), Shape { m: 6, k, ..plain });
+            }
+            // Whole tiles of whole rings of steps, and what does not fit these.
+            let rings = Shape {
+                m: 1104,
+                k: 1024,
+                ..plain
+            };
+            add("1104 x 1024, rings", rings);
+            add("1104 x 2048, rings", Shape { k: 2048, ..rings });
+            add("1103 x 1024, rings", Shape { m: 1103, ..rings });
+            add("1104 x 1280, rings", Shape { k: 1280, ..rings });
+            add("rings, offsets", Shape { offsets, ..rings });
+            let x = Fill::One(9, -1e6);
+            add("rings, x: an outlier", Shape { x, ..rings });
         }
         if let Some((label, sixth)) = self.sixth.values().into_iter().find(|(_, v)| *v > 0) {
             let x = Fill::One(0, f32::NAN);

@@ -69,7 +69,7 @@ struct MmaAttention {
       const unsigned r = i / head_quads;
       const unsigned quad = i % head_quads;
       const float4 x = *reinterpret_cast<const float4*>(q + min(r, last) * stride + 4 * quad);
-      const SplitFloat s[4] = {SplitFloat(x.x), SplitFloat(x.y), SplitFloat(x.z), SplitFloat(x.w)};
+      const SplitFloat<> s[4] = {SplitFloat<>(x.x), SplitFloat<>(x.y), SplitFloat<>(x.z), SplitFloat<>(x.w)};
       queries.high[r][quad] = make_float4(__uint_as_float(s[0].high), __uint_as_float(s[1].high),
                                           __uint_as_float(s[2].high), __uint_as_float(s[3].high));
       queries.low[r][quad] = make_float4(__uint_as_float(s[0].low), __uint_as_float(s[1].low),
@@ -105,8 +105,8 @@ struct MmaAttention {
   ZINC_DEVICE void add_values(const Slot& slot, const Weights& weights, unsigned p) {
 #pragma unroll
     for (unsigned s = 0; s < keys; s += 8) {
-      const SplitFloat near(weights[s + part()][group()]);
-      const SplitFloat far(weights[s + part() + 4][group()]);
+      const SplitFloat<> near(weights[s + part()][group()]);
+      const SplitFloat<> far(weights[s + part() + 4][group()]);
       const uint32_t high[2] = {near.high, far.high};
       const uint32_t low[2] = {near.low, far.low};
       const float4* const near_row = slot + (s + part()) * value_pitch + group();

@@ -1,17 +1,20 @@
-// f32 matrix times a batch of f32 vectors. Grid: x over (tile of `side` tokens, tile of `side` rows, block of the
-// cluster), the last fastest; where whole steps of columns allow it on the tensor cores, else a warp owns 8 x 8
-// products at a time, a lane four consecutive columns of each 128 in all of them. Up to `few` tokens: x over pairs of
-// rows, a warp owns one row and all the tokens. Up to `few` rows: the same with rows and tokens exchanged.
-//@ tile = { rows = 64, tokens = 32, groups = 4, few = 8, mma = 1 }
+// f32 matrix times a batch of f32 vectors. Grid: x over (tile of `tokens` tokens, tile of `rows` rows, block of the
+// cluster), the last fastest, with larger tiles from `many` tokens on; where whole steps of columns allow it on the
+// tensor cores, else a warp owns 8 x 8 products at a time, a lane four consecutive columns of each 128 in all of them.
+// Up to `few` tokens: x over pairs of rows, a warp owns one row and all the tokens. Up to `few` rows: the same with rows
+// and tokens exchanged.
+//@ tile = { rows = 64, tokens = 32, many = 65, many_rows = 128, many_tokens = 64, few = 8, mma = 1 }
 //@ block = ["min(m, n_tokens) <= few ? 64 : 256"]
-//@ grid = ["min(m, n_tokens) <= few ? ceil_div(n_tokens <= few ? m : n_tokens, 2) : ceil_div(m, rows) * ceil_div(n_tokens, tokens) * cluster"]
+//@ grid = ["min(m, n_tokens) <= few ? ceil_div(n_tokens <= few ? m : n_tokens, 2) : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) * cluster"]
+//@ shared = "mma == 0 ? 0 : min(m, n_tokens) <= few ? 0 : max(tokens * (rows + 4) * 16, many_tokens * (many_rows + 4) * 4) + 32"
 //@ overlap = true
 //@ [arch.75]
-//@ tile = { rows = 32, tokens = 32, mma = 0 }
+//@ tile = { rows = 32, tokens = 32, many_rows = 32, many_tokens = 32, mma = 0 }
 //@ [arch.80]
-//@ tile = { rows = 64, tokens = 32, mma = 1 }
+//@ tile = { rows = 64, tokens = 32, many = 2048, many_rows = 128, many_tokens = 64, mma = 1 }
 //@ [arch.90]
-//@ cluster = "min(m, n_tokens) <= few ? 1 : ceil_div(m, rows) * ceil_div(n_tokens, tokens) <= 8 ? 8 : ceil_div(m, rows) * ceil_div(n_tokens, tokens) <= 16 ? 6 : ceil_div(m, rows) * ceil_div(n_tokens, tokens) <= 36 ? 3 : ceil_div(m, rows) * ceil_div(n_tokens, tokens) <= 64 ? 2 : 1"
+//@ tile = { many = 65 }
+//@ cluster = "min(m, n_tokens) <= few ? 1 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= (n_tokens >= many ? 7 : 0) ? (sm_count >= 132 ? 16 : 8) : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 14 ? 8 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 17 ? 6 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 30 ? 4 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 39 ? 3 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 66 ? 2 : 1"
 #include "zinc/router_f32_batch.h"
 
 #include "zinc/norm_matvec.cuh"
@@ -101,14 +104,17 @@ ZINC_DEVICE void multiply_few(const FloatRows& a, const FloatRows& b, uint32_t c
   }
 }
 
-// A tile of products, by a cluster: on the tensor cores if `mma`, where they can.
-template <bool mma, unsigned rows, unsigned tokens, unsigned groups, class Store>
-ZINC_DEVICE void multiply_tile(const FloatRows& a, const FloatRows& b, uint64_t first_a, uint64_t first_b,
-                               uint32_t columns, Store store) {
+// The products of the cluster's tile: on the tensor cores if `mma`, where they can.
+template <bool mma, unsigned rows, unsigned tokens, class Store>
+ZINC_DEVICE void multiply_tile(const FloatRows& a, const FloatRows& b, uint32_t columns, uint4* shared, Store store) {
+  const uint32_t tile = blockIdx.x / zinc::cluster_blocks();
+  const uint32_t row_tiles = (a.count - 1) / rows + 1;
+  const uint64_t first_a = uint64_t{tile % row_tiles} * rows;
+  const uint64_t first_b = uint64_t{tile / row_tiles} * tokens;
   if constexpr (mma) {
-    using Tile = zinc::SplitTile<rows, tokens, groups>;
-    ZINC_SHARED(typename Tile::Shared, shared);
-    if (columns % Tile::step == 0 && Tile::multiply(a, b, first_a, first_b, columns, shared, store)) return;
+    using Tile = zinc::SplitTile<rows, tokens>;
+    auto& tile_shared = *reinterpret_cast<typename Tile::Shared*>(shared);
+    if (columns % Tile::step == 0 && Tile::multiply(a, b, first_a, first_b, columns, tile_shared, store)) return;
   }
   constexpr unsigned part = 8;
   constexpr unsigned row_parts = rows / part;
@@ -141,9 +147,11 @@ ZINC_KERNEL void __launch_bounds__(256, 1)
   if (p.n_tokens <= few) return multiply_few<few>(matrix, vectors, p.k, store);
   if (p.m <= few) return multiply_few<few>(vectors, matrix, p.k, store_swapped);
 
-  const uint32_t tile = blockIdx.x / zinc::cluster_blocks();
-  const uint32_t row_tiles = (p.m - 1) / rows + 1;
-  const uint64_t row = uint64_t{tile % row_tiles} * rows;
-  const uint64_t token = uint64_t{tile / row_tiles} * tokens;
-  multiply_tile<mma != 0, rows, tokens, groups>(matrix, vectors, row, token, p.k, store);
+  ZINC_DYNAMIC_SHARED(uint4, shared);
+  if constexpr (many_rows * many_tokens > rows * tokens) {
+    if (p.n_tokens >= many) {
+      return multiply_tile < mma != 0, many_rows, many_tokens > (matrix, vectors, p.k, shared, store);
+    }
+  }
+  multiply_tile<mma != 0, rows, tokens>(matrix, vectors, p.k, shared, store);
 }

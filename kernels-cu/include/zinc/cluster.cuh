@@ -5,6 +5,8 @@
 
 namespace zinc {
 
+constexpr unsigned max_cluster = 16;  // blocks
+
 // The block's place in its cluster.
 ZINC_DEVICE uint32_t cluster_rank() {
 #if !defined(ZINC_EMULATOR) && ZINC_ARCH >= 90

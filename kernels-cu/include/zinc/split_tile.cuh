@@ -2,6 +2,7 @@
 #pragma once
 #include "zinc/cluster.cuh"
 #include "zinc/mma.cuh"
+#include "zinc/turns.cuh"
 
 namespace zinc {
 
@@ -15,47 +16,55 @@ struct FloatRows {
   ZINC_DEVICE const float* row(uint64_t i) const { return data + min(i, uint64_t{count} - 1) * pitch; }
 };
 
-// A tile of `rows_a` rows of A by `rows_b` rows of B. The columns are dealt, a step at a time, to the blocks of a
-// cluster, and in a step to groups of warps, of which each computes the whole tile; a warp has 32 x 32 products of it.
-// The sums of all groups and blocks are added in a fixed order.
+// A tile of `rows_a` rows of A by `rows_b` rows of B, by eight warps. The columns are dealt, a step at a time, to the
+// blocks of a cluster, and in a step to groups of warps, of which each computes the whole tile; a
+// warp has 32 rows of A with up to 64 of B. It reads its part of A from memory as the instructions want it, the part of
+// B that the warps of a group have in common passes through shared memory. The sums of all groups and blocks are added
+// in a fixed order. What bounds it is the second cache, where tiles are large, and else the chain from the first load
+// to the sums of a cluster.
 //
 // A number x becomes the binary16 numbers high = x and low = 2^11 (x - high), rounded, which together are off by at
 // most 2^-23 |x| + 2^-36. The products high * high and high * low are summed in f32; low * low is left out. So a sum
 // over w x is off by 2^-21 times the sum of |w x|, the rounding of f32 sums, and 2^-36 times the sum of |w| + |x|. The
 // last part is below 5e-7 and nothing overflows if the sums of |w| and of |x| are below `most`, which is checked.
-template <unsigned rows_a, unsigned rows_b, unsigned groups>
+template <unsigned rows_a, unsigned rows_b>
 struct SplitTile {
   static constexpr float most = 16384.0f;
   static constexpr float low_scale = 2048.0f;
-  static constexpr unsigned warp_side = 32;
-  static constexpr unsigned warps_a = rows_a / warp_side;
-  static constexpr unsigned group_warps = warps_a * (rows_b / warp_side);
-  static constexpr unsigned warps = group_warps * groups;
+  static constexpr unsigned warps = 8;
   static constexpr unsigned threads = warp_size * warps;
-  // A group takes the columns of one instruction of a step.
-  static constexpr unsigned group_quads = 4;
-  static constexpr unsigned row_lanes = groups * group_quads;  // lanes that load a row of a step
-  static constexpr unsigned step = 4 * row_lanes;
-  static constexpr unsigned passes_a = rows_a / 16;
-  static constexpr unsigned passes_b = rows_b / 16;
-  static_assert(row_lanes == 16 && warps == 8, "a pass is two rows a warp, of eight warps");
+  static constexpr unsigned warp_rows_a = 32;
+  static constexpr unsigned warp_rows_b = rows_b < 64 ? rows_b : 64;
+  static constexpr unsigned warps_a = rows_a / warp_rows_a;
+  static constexpr unsigned group_warps = warps_a * (rows_b / warp_rows_b);
+  static constexpr unsigned group_threads = warp_size * group_warps;
+  static constexpr unsigned groups = warps / group_warps;
+  static_assert(groups * group_warps == warps && groups % 2 == 0, "whole groups in halves of the block");
+  // The two warps of a quarter of the multiprocessor multiply in turn where that takes long: else both would convert at
+  // the same time, and then wait for each other's products.
+  static constexpr bool takes_turns = warp_rows_b == 64;
+  // A group takes the columns of one instruction of a step, a lane four of them.
+  static constexpr unsigned row_lanes = 4;
+  static constexpr unsigned group_step = 4 * row_lanes;
+  static constexpr unsigned step = groups * group_step;
+  static constexpr unsigned passes_a = warp_rows_a / 8;
+  static constexpr unsigned pass_rows_b = group_threads / row_lanes;
+  static constexpr unsigned passes_b = rows_b / pass_rows_b;
+  static_assert(passes_b * pass_rows_b == rows_b, "whole passes");
 
-  // Operands of instructions in the order of the lanes. Those of odd groups are in exchanged halves of eight lanes, so
-  // that the stores go to different banks.
-  struct Stage {
-    uint4 high_a[rows_a / 16][groups][warp_size];  // the four words of A
-    uint4 low_a[rows_a / 16][groups][warp_size];
-    uint4 b[rows_b / 8][groups][warp_size];  // two words of B, then their low parts
-  };
+  // The columns of B of one step of a group, in the order of the lanes: two words and their low parts.
+  using Stage = uint4[rows_b / 8][warp_size];
   // Row t of B with row r of A. The pitch puts the lanes' stores into different banks.
   static constexpr unsigned sums_pitch = rows_a + 4;
   using Sums = float[rows_b][sums_pitch];
+  // The sums of several groups are added in one place where there is no room for those of all.
+  static constexpr unsigned places = sizeof(Sums) * groups <= 40 * 1024 ? groups : 1;
   struct Result {
-    Sums sums[groups];
+    Sums sums[places];
     uint32_t refused[warps];
   };
   union Shared {
-    Stage stage[2];
+    Stage stage[groups][2];
     Result result;
   };
 
@@ -71,52 +80,116 @@ struct SplitTile {
     const uint32_t first = uint64_t{steps} * rank / blocks;
     const uint32_t count = uint64_t{steps} * (rank + 1) / blocks - first;
 
-    Loader loader(a, b, first_a, first_b, uint64_t{first} * step);
-    Warp warp = {};
-    loader.template load<0>(0 < count);
-    loader.template load<1>(1 < count);
+    Warp warp(a, b, first_a, first_b, uint64_t{first} * step);
+    Stage(&stage)[2] = shared.stage[Warp::group()];
+    // Each step's operands are made while the products of the one before are formed, by this warp or by others.
+    warp.template load<0>(0 < count);
+    warp.template load<1>(1 < count);
+    if (count > 0) {
+      warp.template convert<0>(stage[0], 2 < count);
+      if (takes_turns && block_half<threads>() != 0) pass_turn<threads>();
+    }
     for (uint32_t n = 0; n < count; n += 2) {
-      loader.template store<0>(shared.stage[0]);
-      loader.template load<0>(n + 2 < count);
-      __syncthreads();
-      warp.add_step(shared.stage[0]);
-      if (n + 1 < count) {
-        loader.template store<1>(shared.stage[1]);
-        loader.template load<1>(n + 3 < count);
-        __syncthreads();
-        warp.add_step(shared.stage[1]);
-      }
+      warp.multiply(stage[0], n + 1 < count);
+      if (n + 1 >= count) break;
+      warp.template convert<1>(stage[1], n + 3 < count);
+      warp.multiply(stage[1], n + 2 < count);
+      if (n + 2 >= count) break;
+      warp.template convert<0>(stage[0], n + 4 < count);
     }
     __syncthreads();
     warp.store(shared.result.sums);
-    // A row's lanes in all blocks have equal shares of `most`.
-    const bool refused = !loader.sums_below(most / static_cast<float>(row_lanes * blocks));
+    // The groups of all blocks have equal shares of `most`.
+    const bool refused = !warp.sums_below(most / static_cast<float>(groups * blocks));
     const uint32_t refusing = __ballot_sync(full_warp, refused);
     if (lane_id() == 0) shared.result.refused[warp_id()] = refusing;
     cluster_barrier();
-    bool any_refused = false;
-    for (unsigned i = lane_id(); i < blocks * warps; i += warp_size) {
-      any_refused |= *cluster_peer(&shared.result.refused[i % warps], i / warps) != 0;
-    }
-    any_refused = __any_sync(full_warp, any_refused);
-    if (!any_refused) {
-      for (unsigned i = rank * threads + threadIdx.x; i < rows_a * rows_b; i += blocks * threads) {
-        const unsigned r = i % rows_a;
-        const unsigned t = i / rows_a;
-        float sum = 0.0f;
-#pragma unroll 2
-        for (uint32_t block = 0; block < blocks; ++block) {
+    // The first sums are loaded beside what the blocks have refused.
+    const uint32_t first_quads = rank * threads + threadIdx.x;
+    const uint32_t all_threads = blocks * threads;
+    uint32_t any_refused = 0;
 #pragma unroll
-          for (unsigned g = 0; g < groups; ++g) sum += *cluster_peer(&shared.result.sums[g][t][r], block);
-        }
+    for (unsigned i = lane_id(); i < max_cluster * warps; i += warp_size) {
+      if (i < blocks * warps) any_refused |= *cluster_peer(&shared.result.refused[i % warps], i / warps);
+    }
+    Quads quads(shared.result.sums, first_quads, all_threads, blocks);
+    if (__any_sync(full_warp, any_refused != 0)) {
+      cluster_leave();
+      return false;
+    }
+    for (uint32_t i = first_quads;;) {
+      quads.store(i, all_threads, [=](unsigned r, unsigned t, float sum) {
         if (first_a + r < a.count && first_b + t < b.count) store(first_a + r, first_b + t, sum);
-      }
+      });
+      i += Quads::count * all_threads;
+      if (i >= Quads::all) break;
+      quads = Quads(shared.result.sums, i, all_threads, blocks);
     }
     cluster_leave();
-    return !any_refused;
+    return true;
   }
 
  private:
+  // Sums of the tile, four each of the places first, first + stride, .., from those of the blocks.
+  struct Quads {
+    static constexpr unsigned row_quads = rows_a / 4;
+    static constexpr unsigned all = row_quads * rows_b;
+    static constexpr unsigned count = all >= 8 * threads ? 2 : 1;
+    // All loads of a batch of blocks go before the first of them is waited for.
+    static constexpr unsigned batch = 8;
+    float4 sum[count];
+
+    ZINC_DEVICE Quads(const Sums (&sums)[places], uint32_t first, uint32_t stride, uint32_t blocks) {
+#pragma unroll
+      for (unsigned n = 0; n < count; ++n) sum[n] = make_float4(0, 0, 0, 0);
+      for (uint32_t block = 0; block < blocks; block += batch) {
+        float4 part[count][batch][places];
+#pragma unroll
+        for (unsigned n = 0; n < count; ++n) {
+          const uint32_t at = first + n * stride;
+#pragma unroll
+          for (unsigned i = 0; i < batch; ++i) {
+#pragma unroll
+            for (unsigned p = 0; p < places; ++p) {
+              part[n][i][p] = make_float4(0, 0, 0, 0);
+              if (block + i < blocks && at < all) {
+                const float* const from = &sums[p][at / row_quads][at % row_quads * 4];
+                part[n][i][p] = *reinterpret_cast<const float4*>(cluster_peer(from, block + i));
+              }
+            }
+          }
+        }
+#pragma unroll
+        for (unsigned n = 0; n < count; ++n) {
+#pragma unroll
+          for (unsigned i = 0; i < batch; ++i) {
+#pragma unroll
+            for (unsigned p = 0; p < places; ++p) sum[n] = plus(sum[n], part[n][i][p]);
+          }
+        }
+      }
+    }
+
+    template <class Store>
+    ZINC_DEVICE void store(uint32_t first, uint32_t stride, Store store_one) const {
+#pragma unroll
+      for (unsigned n = 0; n < count; ++n) {
+        const uint32_t at = first + n * stride;
+        if (at >= all) break;
+        const unsigned r = at % row_quads * 4;
+        const unsigned t = at / row_quads;
+        store_one(r, t, sum[n].x);
+        store_one(r + 1, t, sum[n].y);
+        store_one(r + 2, t, sum[n].z);
+        store_one(r + 3, t, sum[n].w);
+      }
+    }
+
+    ZINC_DEVICE static float4 plus(float4 a, float4 b) {
+      return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+    }
+  };
+
   // A number in two parts.
   struct Pair {
     uint32_t high;
@@ -129,154 +202,147 @@ struct SplitTile {
     }
   };
 
-  // Brings steps from memory to a stage, with two steps on their way. In a pass the lanes of a warp have one quad of
-  // two rows each: of A two that the same lane multiplies.
-  struct Loader {
+  // The work of a warp, with two steps on their way from memory. A lane has four columns: of the rows 8 i + lane / 4 of
+  // the warp's part of A, and of every pass_rows_b-th row of B. Its products are those of row 16 i + lane / 4 + 8 h of
+  // A with row 8 j + 2 (lane % 4) + e of B, in [i][j][2 h + e].
+  struct Warp {
+    static constexpr unsigned tiles_a = warp_rows_a / 16;
+    static constexpr unsigned tiles_b = warp_rows_b / 8;
+    static constexpr unsigned batch = 2;  // tiles of B whose products are between two into the same sums
     const float* row_a[passes_a];
     const float* row_b[passes_b];
     float4 quad_a[2][passes_a];
     float4 quad_b[2][passes_b];
     float sum_a[passes_a];
     float sum_b[passes_b];
-    uint64_t column;
+    uint32_t high_a[tiles_a][4];
+    uint32_t low_a[tiles_a][4];
+    float high[tiles_a][tiles_b][4];
+    float low[tiles_a][tiles_b][4];
 
-    ZINC_DEVICE static unsigned quad() { return lane_id() % row_lanes; }
-    ZINC_DEVICE static unsigned half() { return lane_id() / row_lanes; }
-    ZINC_DEVICE static unsigned group() { return quad() / group_quads; }
+    ZINC_DEVICE static unsigned group() { return warp_id() / group_warps; }
+    ZINC_DEVICE static unsigned group_thread() { return threadIdx.x % group_threads; }
+    ZINC_DEVICE static unsigned first_a() { return warp_id() % warps_a * warp_rows_a; }
+    ZINC_DEVICE static unsigned first_b() { return warp_id() % group_warps / warps_a * warp_rows_b; }
 
-    ZINC_DEVICE Loader(const FloatRows& a, const FloatRows& b, uint64_t first_a, uint64_t first_b,
-                       uint64_t first_column)
-        : column(first_column + 4 * quad()) {
+    ZINC_DEVICE Warp(const FloatRows& a, const FloatRows& b, uint64_t tile_a, uint64_t tile_b, uint64_t column)
+        : sum_a{}, sum_b{}, high{}, low{} {
+      column += group() * group_step + 4 * (lane_id() % row_lanes);
 #pragma unroll
-      for (unsigned i = 0; i < passes_a; ++i) {
-        row_a[i] = a.row(first_a + 16 * i + 8 * half() + warp_id()) + column;
-        sum_a[i] = 0.0f;
-      }
+      for (unsigned i = 0; i < passes_a; ++i) row_a[i] = a.row(tile_a + first_a() + 8 * i + lane_id() / 4) + column;
 #pragma unroll
       for (unsigned i = 0; i < passes_b; ++i) {
-        row_b[i] = b.row(first_b + 16 * i + 8 * half() + warp_id()) + column;
-        sum_b[i] = 0.0f;
+        row_b[i] = b.row(tile_b + pass_rows_b * i + group_thread() / row_lanes) + column;
       }
     }
 
     template <unsigned slot>
     ZINC_DEVICE void load(bool exists) {
-      if (!exists) return;
-#pragma unroll
-      for (unsigned i = 0; i < passes_a; ++i) {
-        quad_a[slot][i] = *reinterpret_cast<const float4*>(row_a[i]);
-        row_a[i] += step;
-      }
-#pragma unroll
-      for (unsigned i = 0; i < passes_b; ++i) {
-        quad_b[slot][i] = *reinterpret_cast<const float4*>(row_b[i]);
-        row_b[i] += step;
+      if (exists) {
+        load_some(quad_b[slot], row_b);
+        load_some(quad_a[slot], row_a);
       }
     }
 
+    // Makes the operands of the step in the slot, and loads the one after next into it, if there is one.
     template <unsigned slot>
-    ZINC_DEVICE void store(Stage& stage) {
-      const unsigned lane = (warp_id() * 4 + quad() % group_quads) ^ (group() % 2 * 4);
-      // Of the two words of a lane of A, every second pair of groups stores the last one first: other banks again.
-      const bool last_first = group() / 2 != 0;
-#pragma unroll
-      for (unsigned i = 0; i < passes_a; ++i) {
-        const float4 x = quad_a[slot][i];
-        sum_a[i] += (fabsf(x.x) + fabsf(x.y)) + (fabsf(x.z) + fabsf(x.w));
-        const Pair near(x.x, x.y);
-        const Pair far(x.z, x.w);
-        uint32_t* const high = reinterpret_cast<uint32_t*>(&stage.high_a[i][group()][lane]) + half();
-        uint32_t* const low = reinterpret_cast<uint32_t*>(&stage.low_a[i][group()][lane]) + half();
-        high[last_first ? 2 : 0] = last_first ? far.high : near.high;
-        high[last_first ? 0 : 2] = last_first ? near.high : far.high;
-        low[last_first ? 2 : 0] = last_first ? far.low : near.low;
-        low[last_first ? 0 : 2] = last_first ? near.low : far.low;
-      }
+    ZINC_DEVICE void convert(Stage& stage, bool more) {
 #pragma unroll
       for (unsigned i = 0; i < passes_b; ++i) {
         const float4 x = quad_b[slot][i];
-        sum_b[i] += (fabsf(x.x) + fabsf(x.y)) + (fabsf(x.z) + fabsf(x.w));
+        sum_b[i] += absolutes(x);
         const Pair near(x.x, x.y);
         const Pair far(x.z, x.w);
-        stage.b[2 * i + half()][group()][lane] = make_uint4(near.high, far.high, near.low, far.low);
+        stage[pass_rows_b / 8 * i + group_thread() / warp_size][lane_id()] =
+            make_uint4(near.high, far.high, near.low, far.low);
       }
+#pragma unroll
+      for (unsigned i = 0; i < passes_a; ++i) {
+        const float4 x = quad_a[slot][i];
+        sum_a[i] += absolutes(x);
+        const Pair near(x.x, x.y);
+        const Pair far(x.z, x.w);
+        high_a[i / 2][i % 2] = near.high;
+        high_a[i / 2][i % 2 + 2] = far.high;
+        low_a[i / 2][i % 2] = near.low;
+        low_a[i / 2][i % 2 + 2] = far.low;
+      }
+      load<slot>(more);
     }
 
-    // Whether the lane's share of every row is a number below this, in absolute values.
-    ZINC_DEVICE bool sums_below(float limit) const {
-      bool below = true;
+    // Adds the products of the operands that were made last. `next`: there are others to come.
+    ZINC_DEVICE void multiply(const Stage& stage, bool next) {
+      take_turn<threads, takes_turns>();
 #pragma unroll
-      for (unsigned i = 0; i < passes_a; ++i) below &= sum_a[i] < limit;
+      for (unsigned j = 0; j < tiles_b; j += batch) {
+        // The other half comes to its first product while the last ones of this one are formed.
+        if (takes_turns && j + batch == tiles_b && (next || block_half<threads>() == 0)) pass_turn<threads>();
+        uint32_t high_b[batch][2];
+        uint32_t low_b[batch][2];
 #pragma unroll
-      for (unsigned i = 0; i < passes_b; ++i) below &= sum_b[i] < limit;
-      return below;
-    }
-  };
-
-  // The products of a warp: row 16 i + lane / 4 + 8 h of A with row 8 j + 2 (lane % 4) + e of B in [i][j][2 h + e].
-  struct Warp {
-    static constexpr unsigned tiles_a = warp_side / 16;
-    static constexpr unsigned tiles_b = warp_side / 8;
-    float high[tiles_a][tiles_b][4];
-    float low[tiles_a][tiles_b][4];
-
-    ZINC_DEVICE static unsigned group() { return warp_id() / group_warps; }
-    ZINC_DEVICE static unsigned first_a() { return warp_id() % warps_a * warp_side; }
-    ZINC_DEVICE static unsigned first_b() { return warp_id() % group_warps / warps_a * warp_side; }
-
-    ZINC_DEVICE void add_step(const Stage& stage) {
-      const unsigned lane = lane_id() ^ (group() % 2 * 4);
-      uint32_t high_a[tiles_a][4];
-      uint32_t low_a[tiles_a][4];
-#pragma unroll
-      for (unsigned i = 0; i < tiles_a; ++i) {
-        words(high_a[i], stage.high_a[first_a() / 16 + i][group()][lane]);
-        words(low_a[i], stage.low_a[first_a() / 16 + i][group()][lane]);
-      }
-      uint32_t high_b[tiles_b][2];
-      uint32_t low_b[tiles_b][2];
-#pragma unroll
-      for (unsigned j = 0; j < tiles_b; ++j) {
-        const uint4 b = stage.b[first_b() / 8 + j][group()][lane];
-        high_b[j][0] = b.x;
-        high_b[j][1] = b.y;
-        low_b[j][0] = b.z;
-        low_b[j][1] = b.w;
-      }
-      // An instruction takes long: the next one into the same sums should not follow at once.
-      const auto multiply_all = [](auto& sums, const uint32_t (&a)[tiles_a][4], const uint32_t (&b)[tiles_b][2]) {
-#pragma unroll
-        for (unsigned j = 0; j < tiles_b; ++j) {
-#pragma unroll
-          for (unsigned i = 0; i < tiles_a; ++i) mma_half(sums[i][j], a[i], b[j]);
+        for (unsigned u = 0; u < batch; ++u) {
+          const uint4 b = stage[first_b() / 8 + j + u][lane_id()];
+          high_b[u][0] = b.x;
+          high_b[u][1] = b.y;
+          low_b[u][0] = b.z;
+          low_b[u][1] = b.w;
         }
-      };
-      multiply_all(high, high_a, high_b);
-      multiply_all(low, high_a, low_b);
-      multiply_all(low, low_a, high_b);
+        const auto multiply_all = [j](auto& sums, const uint32_t (&a)[tiles_a][4], const uint32_t (&b)[batch][2]) {
+#pragma unroll
+          for (unsigned u = 0; u < batch; ++u) {
+#pragma unroll
+            for (unsigned i = 0; i < tiles_a; ++i) mma_half(sums[i][j + u], a[i], b[u]);
+          }
+        };
+        multiply_all(low, low_a, high_b);
+        multiply_all(high, high_a, high_b);
+        multiply_all(low, high_a, low_b);
+      }
     }
 
-    ZINC_DEVICE void store(Sums (&sums)[groups]) const {
-      float* const to = &sums[group()][first_b() + lane_id() % 4 * 2][first_a() + lane_id() / 4];
+    // Every thread of the block must call this.
+    ZINC_DEVICE void store(Sums (&sums)[places]) const {
 #pragma unroll
-      for (unsigned i = 0; i < tiles_a; ++i) {
+      for (unsigned round = 0; round < groups / places; ++round) {
+        if (round > 0) __syncthreads();
+        if (group() / places != round) continue;
+        float* const to = &sums[group() % places][first_b() + lane_id() % 4 * 2][first_a() + lane_id() / 4];
 #pragma unroll
-        for (unsigned j = 0; j < tiles_b; ++j) {
+        for (unsigned i = 0; i < tiles_a; ++i) {
 #pragma unroll
-          for (unsigned e = 0; e < 4; ++e) {
-            to[(8 * j + e % 2) * sums_pitch + 16 * i + e / 2 * 8] = fmaf(low[i][j][e], 1 / low_scale, high[i][j][e]);
+          for (unsigned j = 0; j < tiles_b; ++j) {
+#pragma unroll
+            for (unsigned e = 0; e < 4; ++e) {
+              float& at = to[(8 * j + e % 2) * sums_pitch + 16 * i + e / 2 * 8];
+              const float sum = fmaf(low[i][j][e], 1 / low_scale, high[i][j][e]);
+              at = round == 0 ? sum : at + sum;
+            }
           }
         }
       }
     }
 
-   private:
-    ZINC_DEVICE static void words(uint32_t (&to)[4], const uint4& from) {
-      to[0] = from.x;
-      to[1] = from.y;
-      to[2] = from.z;
-      to[3] = from.w;
+    // Whether the group's share of every row is a number below this, in absolute values.
+    ZINC_DEVICE bool sums_below(float limit) const {
+      bool below = true;
+#pragma unroll
+      for (unsigned i = 0; i < passes_a; ++i) below &= warp_sum<row_lanes>(sum_a[i]) < limit;
+#pragma unroll
+      for (unsigned i = 0; i < passes_b; ++i) below &= warp_sum<row_lanes>(sum_b[i]) < limit;
+      return below;
     }
+
+   private:
+    template <unsigned count>
+    ZINC_DEVICE static void load_some(float4 (&quad)[count], const float* (&row)[count]) {
+#pragma unroll
+      for (unsigned i = 0; i < count; ++i) {
+        quad[i] = *reinterpret_cast<const float4*>(row[i]);
+        row[i] += step;
+      }
+    }
+
+    ZINC_DEVICE static float absolutes(float4 x) { return (fabsf(x.x) + fabsf(x.y)) + (fabsf(x.z) + fabsf(x.w)); }
   };
 };
 

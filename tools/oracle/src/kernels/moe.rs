@@ -715,6 +715,11 @@ fn router_f32_batch_cases(cases: &mut Cases) {
         (8, 192, 65, [0, 0]),
         (5, 64, 66, [8, 1]),
         (1, 64, 67, [0, 0]),
+        (9, 32, 129, [0, 0]),
+        (128, 32, 192, [0, 0]),
+        (127, 96, 191, [4, 1]),
+        (129, 160, 193, [0, 3]),
+        (40, 48, 150, [0, 0]),
     ] {
         let shape = Router {
             m,
@@ -765,6 +770,13 @@ fn router_f32_batch_cases(cases: &mut Cases) {
         gaps: [4, 1],
         ..plain
     };
+    let large_tile = Router {
+        m: 130,
+        k: 64,
+        tokens: 131,
+        gaps: [0, 3],
+        ..plain
+    };
     for (label, x, weights) in [
         ("zero", Fill::Equal(0.0), tile.weights),
         ("cancelling", Fill::Alternating(1.0), Fill::Equal(0.3)),
@@ -796,6 +808,12 @@ fn router_f32_batch_cases(cases: &mut Cases) {
     ] {
         let shape = Router { x, weights, ..tile };
         add(&format!("tile, {label}"), shape);
+        let shape = Router {
+            x,
+            weights,
+            ..large_tile
+        };
+        add(&format!("large tile, {label}"), shape);
     }
     for (m, tokens) in [(256, 128), (1, 512)] {
         cases.heavy(format!("Qwen3.6, {m} rows, {tokens} tokens"), |d| {

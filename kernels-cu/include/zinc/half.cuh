@@ -83,4 +83,32 @@ ZINC_DEVICE uint32_t exact_halves(uint32_t a, uint32_t b, uint32_t c) {
 #endif
 }
 
+// |a| * b + c of both halves, rounded and cut to 0 .. 1; a NaN gives 0. From compute capability 8.0 on.
+ZINC_DEVICE uint32_t saturated_halves(uint32_t a, uint32_t b, uint32_t c) {
+#ifdef ZINC_EMULATOR
+  const auto one = [](uint32_t a, uint32_t b, uint32_t c) {
+    const float product = fabsf(half_to_float(static_cast<uint16_t>(a))) * half_to_float(static_cast<uint16_t>(b));
+    return uint32_t{float_to_half(fminf(fmaxf(product + half_to_float(static_cast<uint16_t>(c)), 0.0f), 1.0f))};
+  };
+  return one(a, b, c) | one(a >> 16, b >> 16, c >> 16) << 16;
+#else
+  uint32_t pair;
+  asm("{\n\t.reg .b32 size;\n\tabs.f16x2 size, %1;\n\tfma.rn.sat.f16x2 %0, size, %2, %3;\n\t}"
+      : "=r"(pair)
+      : "r"(a), "r"(b), "r"(c));
+  return pair;
+#endif
+}
+
+// The larger of both halves of two pairs that are not negative.
+ZINC_DEVICE uint32_t max_halves(uint32_t a, uint32_t b) {
+#ifdef ZINC_EMULATOR
+  return max(a & 0xFFFFu, b & 0xFFFFu) | max(a >> 16, b >> 16) << 16;
+#else
+  uint32_t pair;
+  asm("max.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+  return pair;
+#endif
+}
+
 }  // namespace zinc

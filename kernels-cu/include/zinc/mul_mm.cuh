@@ -4,6 +4,7 @@
 
 #include "zinc/gated.cuh"
 #include "zinc/mul_mm_half.cuh"
+#include "zinc/mul_mm_half_wgmma.cuh"
 #include "zinc/mul_mm_tiles.cuh"
 #include "zinc/quant/run.cuh"
 
@@ -95,41 +96,155 @@ ZINC_DEVICE bool all_wide(const uint8_t* const (&matrix)[matrices]) {
   return wide;
 }
 
+// Tiles by warpgroups: smaller ones where the large ones are fewer than `few`.
+template <class Large_, class Small_, unsigned few>
+struct WgmmaTiles {
+  using Large = Large_;
+  using Small = Small_;
+  static constexpr unsigned matrices = Large::matrices;
+
+  static ZINC_DEVICE bool are_few(uint32_t m, uint32_t n) {
+    return uint64_t{(m - 1) / Large::matrix_rows + 1} * ((n - 1) / Large::tokens + 1) < few;
+  }
+};
+
+// How a kernel's block of `threads` threads computes tiles of `rows` rows, of all matrices together, and `tokens`
+// tokens: by warpgroups where there are as many threads as they have. Only then there are small tiles.
+template <unsigned rows, unsigned tokens, unsigned small_rows, unsigned small_tokens, unsigned few, unsigned threads,
+          unsigned matrices, bool warpgroups = (threads >= 384)>
+struct FloatTilesOf {
+  using type = HalfShape<rows, tokens, threads, matrices>;
+  static_assert(few == 0);
+};
+template <unsigned rows, unsigned tokens, unsigned small_rows, unsigned small_tokens, unsigned few, unsigned threads,
+          unsigned matrices>
+struct FloatTilesOf<rows, tokens, small_rows, small_tokens, few, threads, matrices, true> {
+  static constexpr unsigned bringers = threads / warpgroup_threads - 2;
+  using One = WgmmaShape<1, 1, bringers, 1>;
+  using type = WgmmaTiles<WgmmaShape<rows / One::rows, tokens / One::tokens, bringers, matrices>,
+                          WgmmaShape<small_rows / One::rows, small_tokens / One::tokens, bringers, matrices>, few>;
+};
+template <unsigned rows, unsigned tokens, unsigned small_rows, unsigned small_tokens, unsigned few, unsigned threads,
+          unsigned matrices = 1>
+using FloatTiles = typename FloatTilesOf<rows, tokens, small_rows, small_tokens, few, threads, matrices>::type;
+
+template <class Shape>
+constexpr bool is_warpgroups = false;
+template <class Large, class Small, unsigned few>
+constexpr bool is_warpgroups<WgmmaTiles<Large, Small, few>> = true;
+
+// What plain_tile needs to know of the tiles of warpgroups.
+template <class Shape>
+struct PlainShape {
+  static constexpr unsigned matrices = Shape::matrices;
+  static constexpr unsigned matrix_rows = Shape::matrix_rows;
+  static constexpr unsigned tokens = Shape::tokens;
+  static constexpr unsigned threads = Shape::block_threads;
+};
+
+// mul_mm_combined by warpgroups, with blocks of Shape::block_threads, one for every tile.
+template <bool wide, class Format, class Shape, unsigned bytes, class Push, class Combine>
+ZINC_DEVICE void mul_mm_wgmma(const uint8_t* const (&buffer)[Shape::matrices], const float* b, float* d, const Push& p,
+                              Combine combine) {
+  // Whatever comes from the arguments is computed when it is needed: there are no registers to keep it.
+  uint32_t a_offset = p.a_offset;
+  uint32_t b_offset = p.b_offset;
+  forget(a_offset);
+  forget(b_offset);
+  const uint8_t* matrix[Shape::matrices];
+#pragma unroll
+  for (unsigned i = 0; i < Shape::matrices; ++i) matrix[i] = buffer[i] + a_offset;
+  const Tokens x{b + b_offset, p.stride_b, p.n};
+  using Tile = HalfWgmmaTile<wide, Format, Shape, 2>;
+  ZINC_DYNAMIC_SHARED(uint8_t, shared);
+  Tile& tile = aligned_tile<Tile, bytes>(shared);
+  make_barriers(tile);
+  __syncthreads();
+  const TilePlace place = tile_place<Shape::matrix_rows, Shape::tokens>(p.n);
+  if (place.row >= p.m) return;
+  const auto finish = [&](uint32_t first, uint32_t t, const float (&sums)[4][Shape::matrices]) {
+    if (t >= x.count || first >= p.m) return;
+    float* const to = d + p.d_offset + (uint64_t{t} * p.stride_d + first);
+    const float4 four = make_float4(combine(sums[0]), combine(sums[1]), combine(sums[2]), combine(sums[3]));
+    if (p.m - first >= 4 && is_aligned(to, sizeof(float4))) {
+      *reinterpret_cast<float4*>(to) = four;
+      return;
+    }
+    to[0] = four.x;
+    if (p.m - first > 1) to[1] = four.y;
+    if (p.m - first > 2) to[2] = four.z;
+    if (p.m - first > 3) to[3] = four.w;
+  };
+  const uint32_t row = static_cast<uint32_t>(place.row);
+  const RowSource<Format, Shape> from{matrix, p.m, p.k, row};
+  if (half_wgmma_tile<wide>(tile, from, x, place.token, finish)) return;
+  plain_tile<Format, PlainShape<Shape>>(matrix, p.m, row, x, place.token, p.k,
+                                        [&](uint32_t r, uint32_t t, const float (&sums)[Shape::matrices]) {
+                                          d[p.d_offset + uint64_t{t} * p.stride_d + r] = combine(sums);
+                                        });
+}
+
 // d[t * stride_d + r] = combine(sums of row r of each matrix times token t). a_offset counts bytes, the others floats.
 // `bytes` is the size of the dynamic shared memory.
 template <class Format, class Shape, unsigned bytes, class Push, class Combine>
-ZINC_DEVICE void mul_mm_combined(const uint8_t* const (&matrix)[Shape::matrices], const float* b, float* d,
+ZINC_DEVICE void mul_mm_combined(const uint8_t* const (&buffer)[Shape::matrices], const float* b, float* d,
                                  const Push& p, Combine combine) {
-  using Tile = HalfTile<Format, Shape>;
-  static_assert(sizeof(Tile) <= bytes, "the tile is in shared memory");
-  ZINC_DYNAMIC_SHARED(Tile, tile);
-  ZINC_SHARED(uint32_t[2], limits);
+  const uint8_t* matrix[Shape::matrices];
+#pragma unroll
+  for (unsigned i = 0; i < Shape::matrices; ++i) matrix[i] = buffer[i] + p.a_offset;
   const Tokens x{b + p.b_offset, p.stride_b, p.n};
-  float* const out = d + p.d_offset;
-  const auto finish = [=](uint32_t row, uint32_t token, const float (&sums)[Shape::matrices]) {
-    out[uint64_t{token} * p.stride_d + row] = combine(sums);
-  };
-  const bool wide = all_wide<Format>(matrix) && x.aligned();
-  for_tiles<Shape::matrix_rows, Shape::tokens>(p.m, p.n, [&](uint32_t row, uint32_t token) {
-    if (wide) {
-      any_tile<true, Format, Shape>(*tile, limits, matrix, p.m, row, x, token, p.k, finish);
+  if constexpr (is_warpgroups<Shape>) {
+    const bool few = Shape::are_few(p.m, p.n);
+    using Large = typename Shape::Large;
+    using Small = typename Shape::Small;
+    // Rows that are copied in whole pieces, chunk by chunk.
+    bool level = x.aligned() && p.k % chunk_columns == 0;
+#pragma unroll
+    for (unsigned i = 0; i < Shape::matrices; ++i) level = level && is_aligned(matrix[i], 16);
+    if (level) {
+      if (few) {
+        mul_mm_wgmma<true, Format, Small, bytes>(buffer, b, d, p, combine);
+      } else {
+        mul_mm_wgmma<true, Format, Large, bytes>(buffer, b, d, p, combine);
+      }
     } else {
-      any_tile<false, Format, Shape>(*tile, limits, matrix, p.m, row, x, token, p.k, finish);
+      if (few) {
+        mul_mm_wgmma<false, Format, Small, bytes>(buffer, b, d, p, combine);
+      } else {
+        mul_mm_wgmma<false, Format, Large, bytes>(buffer, b, d, p, combine);
+      }
     }
-  });
+  } else {
+    using Tile = HalfTile<Format, Shape>;
+    static_assert(sizeof(Tile) <= bytes, "the tile is in shared memory");
+    ZINC_DYNAMIC_SHARED(Tile, tile);
+    ZINC_SHARED(uint32_t[2], limits);
+    const bool wide = all_wide<Format>(matrix) && x.aligned();
+    float* const out = d + p.d_offset;
+    const auto finish = [=](uint32_t row, uint32_t token, const float (&sums)[Shape::matrices]) {
+      out[uint64_t{token} * p.stride_d + row] = combine(sums);
+    };
+    for_tiles<Shape::matrix_rows, Shape::tokens>(p.m, p.n, [&](uint32_t row, uint32_t token) {
+      if (wide) {
+        any_tile<true, Format, Shape>(*tile, limits, matrix, p.m, row, x, token, p.k, finish);
+      } else {
+        any_tile<false, Format, Shape>(*tile, limits, matrix, p.m, row, x, token, p.k, finish);
+      }
+    });
+  }
 }
 
 template <class Format, class Shape, unsigned bytes, class Push>
 ZINC_DEVICE void mul_mm(const uint8_t* a, const float* b, float* d, const Push& p) {
-  const uint8_t* const matrix[] = {a + p.a_offset};
-  mul_mm_combined<Format, Shape, bytes>(matrix, b, d, p, [](const float (&sums)[1]) { return sums[0]; });
+  const uint8_t* const buffer[] = {a};
+  mul_mm_combined<Format, Shape, bytes>(buffer, b, d, p, [](const float (&sums)[1]) { return sums[0]; });
 }
 
 // d[t * stride_d + r] = Activation(gate sum, up sum).
 template <class Format, class Shape, class Activation, unsigned bytes, class Push>
 ZINC_DEVICE void mul_mm_gate_up(const uint8_t* gate, const uint8_t* up, const float* b, float* d, const Push& p) {
-  const uint8_t* const matrix[] = {gate + p.a_offset, up + p.a_offset};
-  mul_mm_combined<Format, Shape, bytes>(matrix, b, d, p,
+  const uint8_t* const buffer[] = {gate, up};
+  mul_mm_combined<Format, Shape, bytes>(buffer, b, d, p,
                                         [](const float (&sums)[2]) { return Activation::of(sums[0], sums[1]); });
 }
 

@@ -230,6 +230,18 @@ struct HalfRows {
   }
 };
 
+// Two values as the sums of two numbers. Beyond the range of the first, the second is an infinity of the other sign, so
+// that every output of the token becomes a NaN.
+struct HalfSplit {
+  uint32_t first;
+  uint32_t second;
+  ZINC_DEVICE HalfSplit(float x, float y) {
+    first = floats_to_halves(x, y);
+    second = floats_to_halves(x - half_to_float(static_cast<uint16_t>(first)),
+                              y - half_to_float(static_cast<uint16_t>(first >> 16)));
+  }
+};
+
 // A thread's activations on their way through the registers: four columns of several tokens. Tokens past the end are
 // replaced by the last one. Nothing here depends on the values before they are stored, and no branch surrounds a load:
 // all loads of a step are in flight together.
@@ -278,8 +290,8 @@ struct HalfTokens {
 #pragma unroll
         for (unsigned c = 0; c < 4; ++c) v[c] = past ? 0.0f : v[c];
       }
-      const Split even(v[0], v[2]);
-      const Split odd(v[1], v[3]);
+      const HalfSplit even(v[0], v[2]);
+      const HalfSplit odd(v[1], v[3]);
       tile.step[step % 2].b[token(phase, j) / 8][column_tile][fragment_place(token(phase, j) % 8, part, column_tile)] =
           make_uint4(even.first, odd.first, even.second, odd.second);
       float mine = 0.0f;
@@ -299,19 +311,6 @@ struct HalfTokens {
     }
     small += most;
   }
-
- private:
-  // Two values as the sums of two numbers. Beyond the range of the first, the second is an infinity of the other sign,
-  // so that every output of the token becomes a NaN.
-  struct Split {
-    uint32_t first;
-    uint32_t second;
-    ZINC_DEVICE Split(float x, float y) {
-      first = floats_to_halves(x, y);
-      second = floats_to_halves(x - half_to_float(static_cast<uint16_t>(first)),
-                                y - half_to_float(static_cast<uint16_t>(first >> 16)));
-    }
-  };
 };
 
 // The sums of a warp's rows and tokens, in the layout of the instruction.

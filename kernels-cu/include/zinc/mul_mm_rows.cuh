@@ -64,6 +64,11 @@ struct RawRows {
   ZINC_DEVICE void copy(const Source& from, uint32_t chunk) {
     uint32_t thread = threadIdx.x;
     forget(thread);
+    copy<Shape::rows>(from, chunk, thread);
+  }
+  // By one of Shape::threads threads, `unrolled` of whose copies are in one piece of code.
+  template <unsigned unrolled>
+  ZINC_DEVICE void copy(const Source& from, uint32_t chunk, uint32_t thread) {
     // Neighbouring threads have neighbouring pieces of a row; rows a power of two apart have addresses that differ by
     // what the compiler knows.
     constexpr unsigned lanes = pieces > 16 ? 32 : 16;
@@ -72,7 +77,7 @@ struct RawRows {
     const unsigned piece = thread % lanes;
     if (piece >= pieces) return;
     const uint32_t start = chunk * bytes + piece * 16;
-#pragma unroll
+#pragma unroll unrolled
     for (unsigned i = 0; i < (Shape::rows + at_once - 1) / at_once; ++i) {
       const unsigned s = i * at_once + thread / lanes;
       if (Shape::rows % at_once != 0 && s >= Shape::rows) break;
@@ -125,7 +130,8 @@ struct KNumbers {
     constexpr uint32_t half_32 = 0x50005000u;
     constexpr uint32_t half_16 = 0x4C004C00u;
     constexpr uint32_t half_minus_32768 = 0xF800F800u;
-    const uint32_t number = __byte_perm(scales[block / 4], 0x64646464u, 0x4040u | (block % 4) * 0x0101u);
+    const uint32_t number =
+        __byte_perm(block < 4 ? scales[0] : scales[1], 0x64646464u, 0x4040u | (block % 4) * 0x0101u);
     const uint32_t factor = exact_halves(number, half_32, half_minus_32768);  // (1024 + scale) * 32 - 32768
     return block % 2 == 0 ? exact_halves(factor, half_16, 0) : factor;
   }

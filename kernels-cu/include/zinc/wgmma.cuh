@@ -42,9 +42,9 @@ template <unsigned rows>
 ZINC_DEVICE WgmmaColumns wgmma_columns(const WgmmaOperand<rows>& operand, unsigned row, unsigned step) {
 #if ZINC_WGMMA
   // Bits 0 to 13: the address; 32 to 45: the distance of groups of eight rows; both in 16 bytes. 62 and 63: swizzle.
-  constexpr uint64_t form = (uint64_t{1} << 62) | (uint64_t{1024 / 16} << 32) | (uint64_t{1} << 16);
-  const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(&operand)) + row * 128 + step * 32;
-  return {form | (at >> 4)};
+  constexpr uint64_t form = (uint64_t{1} << 62) | (uint64_t{1024 / 16} << 32);
+  const uint32_t first = static_cast<uint32_t>(__cvta_generic_to_shared(&operand)) / 16;
+  return {form | ((first | 1u << 16) + row * 8 + step * 2)};
 #else
   return {operand.pieces + row, 2 * step};
 #endif
@@ -76,6 +76,33 @@ template <unsigned newest>
 ZINC_DEVICE void wgmma_wait() {
 #if ZINC_WGMMA
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(newest) : "memory");
+#endif
+}
+
+// The same, before `sums` of a group that is waited for are read: nothing but its sums is ordered by it.
+template <unsigned newest, unsigned count>
+ZINC_DEVICE void wgmma_wait_for(float (&sums)[count][4]) {
+#if ZINC_WGMMA
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(newest));
+#pragma unroll
+  for (unsigned j = 0; j < count; ++j) {
+    asm volatile("" : "+f"(sums[j][0]), "+f"(sums[j][1]), "+f"(sums[j][2]), "+f"(sums[j][3]));
+  }
+#endif
+}
+
+// A warpgroup that needs many or few registers says so; together they have what the launch gives every thread. Its
+// four warps call it together. Multiples of 8, 24 to 256.
+template <unsigned registers>
+ZINC_DEVICE void take_registers() {
+#if ZINC_WGMMA
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+#endif
+}
+template <unsigned registers>
+ZINC_DEVICE void give_registers() {
+#if ZINC_WGMMA
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
 #endif
 }
 

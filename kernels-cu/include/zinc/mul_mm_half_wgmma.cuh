@@ -1,0 +1,611 @@
+// Tiles of matrix-matrix products of quantized matrices with f32 tokens by wgmma: what mul_mm_half.cuh says of numbers
+// holds here too. The first warpgroup splits tokens into two binary16 numbers each and brings rows; the others decode
+// rows in their registers and multiply.
+#pragma once
+
+#include "zinc/mul_mm_half.cuh"
+#include "zinc/mul_mm_wgmma.cuh"
+#include "zinc/quant/q4_k.cuh"
+#include "zinc/quant/q5_k.cuh"
+#include "zinc/wgmma.cuh"
+
+namespace zinc {
+
+// A multiplying warpgroup has 64 * row_tiles of the block's rows and 64 * parts tokens; `bringers` warpgroups more
+// bring them. The rows are of `matrices` matrices together.
+template <unsigned row_tiles_, unsigned parts_, unsigned bringers_, unsigned matrices_>
+struct WgmmaShape {
+  static constexpr unsigned row_tiles = row_tiles_;
+  static constexpr unsigned parts = parts_;
+  static constexpr unsigned matrices = matrices_;
+  static constexpr unsigned multipliers = 2;  // warpgroups
+  static constexpr unsigned bringers = bringers_;
+  static constexpr unsigned warps = multipliers * warpgroup_threads / warp_size;
+  static constexpr unsigned warp_rows = 16 * row_tiles;
+  static constexpr unsigned rows = warps * warp_rows;
+  static constexpr unsigned matrix_rows = rows / matrices;
+  static constexpr unsigned part_tokens = 64;
+  static constexpr unsigned tokens = part_tokens * parts;
+  static constexpr unsigned threads = bringers * warpgroup_threads;  // that bring rows and tokens
+  static constexpr unsigned block_threads = threads + multipliers * warpgroup_threads;
+  static_assert(row_tiles <= 2 && (matrices == 1 || matrices == row_tiles));
+
+  // Row s of the shared memory is a row of which matrix, and which one in the tile. Row group + 8 h of a warp's tile i
+  // is row 16 i + 2 group + h of the warp's rows: lanes have neighbouring rows, four where both tiles are of a matrix.
+  static ZINC_DEVICE unsigned matrix(unsigned s) { return matrices == 1 ? 0 : s / 16 % 2; }
+  static ZINC_DEVICE unsigned matrix_row(unsigned s) {
+    if constexpr (row_tiles == 1) return s;
+    if constexpr (matrices == 2) return s / 32 * 16 + s % 16;
+    return s / 32 * 32 + s % 16 / 2 * 4 + s / 16 % 2 * 2 + s % 2;
+  }
+  // The first of the multiplying warp's rows in shared memory.
+  static ZINC_DEVICE unsigned warp_row() { return (warp_id() - threads / warp_size) * warp_rows; }
+
+  // Token 16 part + 2 j + e of a part is row 8 j + 2 part + e of the operand: a lane has neighbouring tokens.
+  static constexpr unsigned lane_tokens = 16;
+};
+
+// A lane's sums of a part of the tokens and of a tile of 16 rows: [j][2 h + e], as the instruction has them.
+using WgmmaPart = float[WgmmaShape<1, 1, 1, 1>::part_tokens / 8][4];
+
+// Registers of a thread that multiplies, and of one that brings: together what a launch gives a block's warpgroups.
+// Small tiles need no more than that.
+template <class Shape>
+constexpr unsigned half_common_registers = 65536 / Shape::block_threads / 8 * 8;
+template <class Format, class Shape>
+constexpr unsigned half_multiplier_registers =
+    Shape::row_tiles * Shape::parts < 4 ? half_common_registers<Shape>
+                                        : (Format::block_bytes == Q5K::block_bytes ? 224 : 216);
+template <class Format, class Shape>
+constexpr unsigned half_bringer_registers =
+    ((Shape::bringers + 2) * half_common_registers<Shape> - 2 * half_multiplier_registers<Format, Shape>) /
+    Shape::bringers;
+
+// What a format with minimums needs of chunks.
+template <class Shape, bool used, unsigned chunks>
+struct HalfChunks {
+  // Sums of 32 columns, first numbers and then second ones, in the order of the operands.
+  alignas(16) uint32_t sums[chunks][Shape::tokens][chunk_blocks];
+  // What the quants of a row's blocks are multiplied by (KNumbers::factor).
+  alignas(16) uint32_t factors[chunks][chunk_blocks][Shape::rows];
+};
+template <class Shape, unsigned chunks>
+struct HalfChunks<Shape, false, chunks> {};
+
+// Stages of the ring of tokens, and chunks of rows that are in shared memory.
+template <bool level_, class Format_, class Shape_, unsigned stages_>
+struct HalfWgmmaTile {
+  static constexpr bool level = level_;
+  static constexpr unsigned stages = stages_;
+  static constexpr unsigned chunks = 2;
+  // Of tokens on their way, as many as there is room for.
+  static constexpr unsigned passes = Format_::has_minimum ? 4 : 2;
+  using Format = Format_;
+  using Shape = Shape_;
+  using Operand = WgmmaOperand<Shape::tokens>;
+  using Rows = RawRows<level, Format, Shape>;
+
+  Operand first[stages];
+  Operand second[stages];
+  Rows rows[chunks];
+  HalfChunks<Shape, Format::has_minimum, chunks> numbers;
+  // Tokens on their way: what a thread of the first warpgroups has asked for and reads itself.
+  static constexpr unsigned batch = 4 / Shape::bringers;
+  float4 coming[passes][batch][Shape::threads];
+  Ring<stages> ring;
+  PhaseBarrier rows_come[chunks];
+  PhaseBarrier verdict;
+  float small[Shape::threads];  // how many activations of a thread's tokens lost much, or more
+  uint32_t limits[2];
+};
+
+// The numbers of a block in shared memory.
+template <bool wide>
+ZINC_DEVICE KNumbers head_numbers(const uint8_t* head) {
+  const uint2 low = two_words<wide>(head);
+  const uint2 high = two_words<wide>(head + 8);
+  return KNumbers({low.x, low.y, high.x, high.y});
+}
+
+// The first warpgroup.
+template <bool aligned, class Tile>
+struct HalfBringer {
+  using Shape = typename Tile::Shape;
+  using Format = typename Tile::Format;
+  using Operand = typename Tile::Operand;
+  static constexpr unsigned fours = step_columns / 4;  // lanes of a token
+  static constexpr unsigned tokens_at_once = Shape::threads / fours;
+  // A pass has a few tokens of a thread; those of several passes are on their way.
+  static constexpr unsigned batch = Tile::batch;
+  static constexpr unsigned batches = Shape::tokens / tokens_at_once / batch;
+  static constexpr unsigned passes = Tile::passes;
+  static_assert(batches * batch * tokens_at_once == Shape::tokens && (passes % batches == 0 || batches % passes == 0));
+  static constexpr uint32_t half_two = 0x4000u * both_halves;
+  static constexpr uint32_t half_steepness = 0xD000u * both_halves;
+  static_assert(half_small == 1.0f / 32.0f);
+
+  uint32_t most;  // how many activations of a token and of the stage lost much, or more, as the sum of two numbers
+
+  // Whether the last stage may have fewer columns: the rest is zero.
+  static constexpr bool may_be_ragged = !Tile::level && Format::block_columns < step_columns;
+
+  // Where a token's numbers are in the operand.
+  static ZINC_DEVICE unsigned place(unsigned token) {
+    const unsigned t = token % Shape::part_tokens;
+    const unsigned lane = t / Shape::lane_tokens;
+    return token - t + t % Shape::lane_tokens / 2 * 8 + 2 * lane + t % 2;
+  }
+
+  // Asks for pass b of a stage, past the last one for nothing.
+  template <class Source>
+  static ZINC_DEVICE void ask(Tile& tile, const Source& x, uint32_t first, uint32_t k, uint32_t step, unsigned b) {
+    uint32_t thread = threadIdx.x;
+    forget(thread);
+    forget(first);
+    if (step * step_columns < k) {
+      uint32_t column = step * step_columns + thread % fours * 4;
+      const bool present = may_be_ragged ? column < k : true;
+      if constexpr (may_be_ragged) column = min(column, k - 4);
+#pragma unroll
+      for (unsigned j = 0; j < batch; ++j) {
+        const unsigned token = (b * batch + j) * tokens_at_once + thread / fours % tokens_at_once;
+        const float* const p = x.columns(min(first + token, x.count - 1)) + column;
+        float4* const to = &tile.coming[(step * batches + b) % passes][j][threadIdx.x];
+        if constexpr (aligned) {
+          async_copy<sizeof(float4)>(shared_place(to), p);
+        } else {
+#pragma unroll
+          for (unsigned c = 0; c < 4; ++c)
+            async_copy_or_zero<sizeof(float)>(shared_place(&reinterpret_cast<float*>(to)[c]), p + c, present);
+        }
+      }
+    }
+    async_commit();
+  }
+
+  ZINC_DEVICE void store(Tile& tile, uint32_t stage, unsigned b) {
+    // Lane i of a token has columns 4 i ..; of 32 columns those of lane 2 p + c are numbers p of pieces 2 c and 2 c + 1
+    // of the block's four: the even columns, and the odd ones.
+    const unsigned part = threadIdx.x % 8 / 2;
+    const unsigned piece = threadIdx.x % fours / 8 * 4 + threadIdx.x % 2 * 2;
+    float sum[batch];
+#pragma unroll
+    for (unsigned j = 0; j < batch; ++j) {
+      const unsigned row = place((b * batch + j) * tokens_at_once + threadIdx.x % Shape::threads / fours);
+      const float4 value = tile.coming[(stage * batches + b) % passes][j][threadIdx.x];
+      const float v[4] = {value.x * half_scale, value.y * half_scale, value.z * half_scale, value.w * half_scale};
+      const HalfSplit even(v[0], v[2]);
+      const HalfSplit odd(v[1], v[3]);
+      uint4* const first = tile.first[stage % Tile::stages].pieces[row];
+      uint4* const second = tile.second[stage % Tile::stages].pieces[row];
+      const unsigned place[2] = {Operand::place(row, piece), Operand::place(row, piece + 1)};
+      reinterpret_cast<uint32_t*>(&first[place[0]])[part] = even.first;
+      reinterpret_cast<uint32_t*>(&first[place[1]])[part] = odd.first;
+      reinterpret_cast<uint32_t*>(&second[place[0]])[part] = even.second;
+      reinterpret_cast<uint32_t*>(&second[place[1]])[part] = odd.second;
+      most = max_halves(most, exact_halves(saturated_halves(even.first, half_steepness, half_two), half_one,
+                                           saturated_halves(odd.first, half_steepness, half_two)));
+      sum[j] = (v[0] + v[1]) + (v[2] + v[3]);
+    }
+    if constexpr (Format::has_minimum) {
+      // Of eight lanes with a token's 32 columns, equally many have each of the sums.
+      constexpr unsigned lanes = 8 / batch;
+      const float mine = warp_sums<8>(sum);
+      if (threadIdx.x % lanes == 0) {
+        const unsigned row =
+            place((b * batch + threadIdx.x % 8 / lanes) * tokens_at_once + threadIdx.x % Shape::threads / fours);
+        const uint16_t first = float_to_half(mine);
+        uint16_t* const to = reinterpret_cast<uint16_t*>(tile.numbers.sums[stage / chunk_steps % Tile::chunks][row]) +
+                             stage % chunk_steps * step_blocks + threadIdx.x % fours / 8;
+        to[0] = first;
+        to[chunk_blocks] = float_to_half(mine - half_to_float(first));
+      }
+    }
+  }
+
+  ZINC_DEVICE void copy_rows(Tile& tile, const RowSource<Format, Shape>& from, uint32_t chunk) {
+    uint32_t thread = threadIdx.x;
+    forget(thread);
+    tile.rows[chunk % Tile::chunks].template copy<8>(from, chunk, thread % Shape::threads);
+    PhaseBarrier& full = tile.rows_come[chunk % Tile::chunks];
+    if constexpr (Tile::level) {
+      phase_arrive_after_copies(full);
+    } else {
+      // Not all of it is copies.
+      async_commit();
+      async_wait<0>();
+      phase_arrive(full);
+    }
+  }
+
+  ZINC_DEVICE void make_factors(Tile& tile, const RowSource<Format, Shape>& from, uint32_t chunk) {
+    phase_wait(tile.rows_come[chunk % Tile::chunks], chunk / Tile::chunks % 2);
+    const auto& rows = tile.rows[chunk % Tile::chunks];
+#pragma unroll 1
+    for (unsigned s = threadIdx.x; s < Shape::rows; s += Shape::threads) {
+      const KNumbers numbers = head_numbers<Tile::level>(rows.of[s] + rows.shift(from, s, chunk));
+#pragma unroll
+      for (unsigned block = 0; block < chunk_blocks; ++block) {
+        tile.numbers.factors[chunk % Tile::chunks][block][s] = numbers.factor(block);
+      }
+    }
+  }
+
+  template <class Source>
+  ZINC_DEVICE void run(Tile& tile, const RowSource<Format, Shape>& from, const Source& x, uint32_t token) {
+    const uint32_t stages = (from.k - 1) / step_columns + 1;
+    tile.small[threadIdx.x] = 0.0f;
+#pragma unroll
+    for (unsigned i = 0; i < passes - 1; ++i) ask(tile, x, token, from.k, i / batches, i % batches);
+#pragma unroll 1
+    for (uint32_t step = 0; step < stages; ++step) {
+      tile.ring.wait_empty(step);
+      // With the stage before it, the multiplying warps have released all of a chunk, whose place is free.
+      static_assert(Tile::chunks == 2 && Tile::stages <= chunk_steps);
+      const uint32_t next = step == 0 ? 0 : step + chunk_steps + 1 - Tile::stages;
+      if (next % chunk_steps == 0 && next < stages) copy_rows(tile, from, next / chunk_steps);
+      if constexpr (Format::has_minimum) {
+        if (step % chunk_steps == 0) make_factors(tile, from, step / chunk_steps);
+      }
+      most = 0;
+#pragma unroll 1
+      for (unsigned b = 0; b < batches; ++b) {
+        constexpr unsigned ahead = passes - 1;
+        ask(tile, x, token, from.k, step + (b + ahead) / batches, (b + ahead) % batches);
+        async_wait<ahead>();
+        store(tile, step, b);
+      }
+      tile.small[threadIdx.x] +=
+          half_to_float(static_cast<uint16_t>(most)) + half_to_float(static_cast<uint16_t>(most >> 16));
+      wgmma_written();
+      phase_arrive(tile.ring.full[step % Tile::stages]);
+    }
+  }
+};
+
+// Products of a block q of 32 columns of a stage with a part of the tokens, of both numbers, as a group; added to
+// `products` unless they are the first.
+template <class Tile>
+ZINC_DEVICE void multiply_block(WgmmaPart& products, const Tile& tile, const uint32_t (&a)[2][4], uint32_t stage,
+                                unsigned part, unsigned q, bool adds) {
+  constexpr unsigned tokens = Tile::Shape::part_tokens;
+  const auto& first = tile.first[stage % Tile::stages];
+  const auto& second = tile.second[stage % Tile::stages];
+  wgmma_begin();
+#pragma unroll
+  for (unsigned c = 0; c < 2; ++c) {
+    const unsigned step = 2 * q + c;
+    wgmma_half<tokens>(products, a[c], wgmma_columns(first, part * tokens, step), adds || c != 0);
+    wgmma_half<tokens>(products, a[c], wgmma_columns(second, part * tokens, step), true);
+  }
+  wgmma_commit();
+}
+
+// A multiplying warpgroup, for q4_K and q5_K.
+template <class Tile>
+struct HalfMultiplier {
+  using Shape = typename Tile::Shape;
+  using Format = typename Tile::Format;
+  using Source = RowSource<Format, Shape>;
+  static constexpr bool fifth = Format::block_bytes > Q4K::block_bytes;
+  static constexpr unsigned quants_at = fifth ? 48 : 16;
+  using Sums = WgmmaPart[Shape::row_tiles][Shape::parts];
+  using Operand = uint32_t[step_blocks][2][4];  // 64 columns of 16 rows
+  // A product counts quants times scales in k_factor_unit, and activations times half_scale.
+  static constexpr float product_unit = 1.0f / (k_factor_unit * half_scale);
+
+  Tile& tile;
+  const Source& from;
+  float largest;  // weight, in absolute value, or more
+
+  // The first of the lane's two neighbouring rows of tile r.
+  ZINC_DEVICE const uint8_t* row(uint32_t chunk, unsigned r) const {
+    const auto& rows = tile.rows[chunk % Tile::chunks];
+    const unsigned s = Shape::warp_row() + 16 * r + lane_id() / 4 * 2;
+    return rows.of[s] + rows.shift(from, s, chunk);
+  }
+  // Block q of the 64 columns of tile r.
+  ZINC_DEVICE void decode(Operand& a, uint32_t chunk, unsigned pair, unsigned r, unsigned q) const {
+    constexpr unsigned pitch = Tile::Rows::pitch;
+    const uint8_t* const at = row(chunk, r);
+    const unsigned block = 2 * pair + q;
+    const unsigned s = Shape::warp_row() + 16 * r + lane_id() / 4 * 2;
+    const uint2 factors = *reinterpret_cast<const uint2*>(&tile.numbers.factors[chunk % Tile::chunks][block][s]);
+    k_fragment<Tile::level, fifth>(a[q], at + lane_id() % 4 * 8, pitch, quants_at, pair, q, factors);
+  }
+
+  ZINC_DEVICE void subtract_minimums(Sums& sum, uint32_t chunk) const {
+    const unsigned part = lane_id() % 4;
+    uint32_t minimums[Shape::row_tiles][2];
+    float factor[Shape::row_tiles][2];
+#pragma unroll
+    for (unsigned r = 0; r < Shape::row_tiles; ++r) {
+#pragma unroll
+      for (unsigned h = 0; h < 2; ++h) {
+        const uint8_t* const at = row(chunk, r) + h * Tile::Rows::pitch;
+        const KNumbers mine = head_numbers<Tile::level>(at);
+        const uint32_t two =
+            __byte_perm(part < 2 ? mine.minimums[0] : mine.minimums[1], 0x64646464u, part % 2 == 0 ? 0x4140u : 0x4342u);
+        minimums[r][h] = exact_halves(two, half_one, half_minus_1024);
+        factor[r][h] = half_to_float(reinterpret_cast<const uint16_t*>(at)[1]) * (-1.0f / half_scale);
+      }
+    }
+    const auto& sums = tile.numbers.sums[chunk % Tile::chunks];
+#pragma unroll
+    for (unsigned t = 0; t < Shape::tokens / 8; ++t) {
+      const uint32_t* const token = sums[8 * t + lane_id() / 4];
+      const uint32_t b[2] = {token[part], token[4 + part]};
+#pragma unroll
+      for (unsigned r = 0; r < Shape::row_tiles; ++r) {
+        float product[4];
+        mma_half(product, {minimums[r][0], minimums[r][1], minimums[r][0], minimums[r][1]}, b,
+                 {0.0f, 0.0f, 0.0f, 0.0f});
+        float (&mine)[4] = sum[r][t / (Shape::part_tokens / 8)][t % (Shape::part_tokens / 8)];
+#pragma unroll
+        for (unsigned e = 0; e < 4; ++e) mine[e] = fmaf(factor[r][e / 2], product[e], mine[e]);
+      }
+    }
+  }
+
+  ZINC_DEVICE void run(Sums& sum) {
+    const uint32_t chunks = from.k / chunk_columns;
+    Operand a;
+    tile.ring.wait_full(0);
+    decode(a, 0, 0, 0, 0);
+#pragma unroll 1
+    for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
+      float factor[Shape::row_tiles][2];
+#pragma unroll
+      for (unsigned r = 0; r < Shape::row_tiles; ++r) {
+#pragma unroll
+        for (unsigned h = 0; h < 2; ++h) {
+          const uint32_t both = *reinterpret_cast<const uint32_t*>(row(chunk, r) + h * Tile::Rows::pitch);
+          const float d = half_to_float(static_cast<uint16_t>(both));
+          const float dmin = half_to_float(static_cast<uint16_t>(both >> 16));
+          factor[r][h] = d * product_unit;
+          constexpr float top = 63.0f * 31.0f;
+          largest = fmaxf(largest, fabsf(d) * top + fabsf(dmin) * 63.0f);
+        }
+      }
+#pragma unroll 1
+      for (unsigned pair = 0; pair < chunk_steps; ++pair) {
+        const uint32_t stage = chunk * chunk_steps + pair;
+        tile.ring.wait_full(stage);
+#pragma unroll
+        for (unsigned r = 0; r < Shape::row_tiles; ++r) {
+#pragma unroll
+          for (unsigned part = 0; part < Shape::parts; ++part) {
+            WgmmaPart products;
+            multiply_block(products, tile, a[0], stage, part, 0, false);
+            // Of the two halves of the operand, one is decoded while the other is multiplied.
+            if (part == 0) decode(a, chunk, pair, r, 1);
+            multiply_block(products, tile, a[1], stage, part, 1, true);
+            if (part == Shape::parts - 1) {
+              const bool last = r == Shape::row_tiles - 1;
+              const bool ends = last && pair == chunk_steps - 1;
+              const uint32_t next_chunk = ends ? min(chunk + 1, chunks - 1) : chunk;
+              if (ends && chunk + 1 < chunks) tile.ring.wait_full(stage + 1);
+              wgmma_wait<1>();
+              decode(a, next_chunk, last ? (pair + 1) % chunk_steps : pair, last ? 0 : r + 1, 0);
+            }
+            wgmma_wait_for<0>(products);
+#pragma unroll
+            for (unsigned j = 0; j < Shape::part_tokens / 8; ++j) {
+#pragma unroll
+              for (unsigned e = 0; e < 4; ++e) {
+                sum[r][part][j][e] = fmaf(factor[r][e / 2], products[j][e], sum[r][part][j][e]);
+              }
+            }
+          }
+        }
+        if (pair == chunk_steps - 1) subtract_minimums(sum, chunk);
+        tile.ring.warp_arrive(tile.ring.empty, stage);
+      }
+    }
+  }
+};
+
+// A multiplying warpgroup, for q8_0: blocks of 32 columns have a factor of their own.
+template <class Tile>
+struct HalfByteMultiplier {
+  using Shape = typename Tile::Shape;
+  using Format = typename Tile::Format;
+  using Source = RowSource<Format, Shape>;
+  using Sums = WgmmaPart[Shape::row_tiles][Shape::parts];
+  static constexpr unsigned quants_at = 2;
+  static_assert(Format::block_columns == token_block && Format::block_bytes == quants_at + token_block);
+
+  Tile& tile;
+  const Source& from;
+  float largest;  // weight, in absolute value, or more
+
+  // Block q of step's 64 columns of tile r, and its factors; past the end of the rows these are zero.
+  ZINC_DEVICE void decode(uint32_t (&a)[2][4], float (&factor)[2], uint32_t step, unsigned r, unsigned q) {
+    const uint32_t chunk = step / chunk_steps;
+    const uint32_t block = step % chunk_steps * step_blocks + q;
+    const auto& rows = tile.rows[chunk % Tile::chunks];
+    const unsigned s = Shape::warp_row() + 16 * r + lane_id() / 4 * 2;
+    const bool present = Tile::level || (chunk * chunk_blocks + block) * token_block < from.k;
+#pragma unroll
+    for (unsigned h = 0; h < 2; ++h) {
+      const unsigned at = block * Format::block_bytes + rows.shift(from, s + h, chunk);
+      const uint16_t d = *reinterpret_cast<const uint16_t*>(rows.of[s + h] + at);
+      const float weight = present ? half_to_float(d) : 0.0f;
+      factor[h] = weight * (1.0f / half_scale);
+      largest = fmaxf(largest, fabsf(weight) * 128.0f);
+      uint32_t words[2];
+      shared_words(rows.of[s + h], at + quants_at + lane_id() % 4 * 8, words);
+#pragma unroll
+      for (unsigned c = 0; c < 2; ++c) {
+        const uint2 halves = quants_to_halves(words[c] ^ 0x80808080u, half_one, half_minus_1024 + 128 * both_halves);
+        a[c][h] = halves.x;
+        a[c][2 + h] = halves.y;
+      }
+    }
+  }
+
+  ZINC_DEVICE void wait_rows(uint32_t chunk) {
+    phase_wait(tile.rows_come[chunk % Tile::chunks], chunk / Tile::chunks % 2);
+  }
+
+  ZINC_DEVICE void run(Sums& sum) {
+    const uint32_t steps = (from.k - 1) / step_columns + 1;
+    uint32_t a[2][2][4];
+    float factor[2][2];
+    wait_rows(0);
+    decode(a[0], factor[0], 0, 0, 0);
+#pragma unroll 1
+    for (uint32_t step = 0; step < steps; ++step) {
+      tile.ring.wait_full(step);
+#pragma unroll
+      for (unsigned unit = 0; unit < Shape::row_tiles * step_blocks; ++unit) {
+        const unsigned r = unit / step_blocks;
+        const unsigned q = unit % step_blocks;
+#pragma unroll
+        for (unsigned part = 0; part < Shape::parts; ++part) {
+          WgmmaPart products;
+          multiply_block(products, tile, a[q], step, part, q, false);
+          if (part == 0) {
+            // The next block meanwhile.
+            const bool last = unit == Shape::row_tiles * step_blocks - 1;
+            const uint32_t next = last ? min(step + 1, steps - 1) : step;
+            if (last && next % chunk_steps == 0) wait_rows(next / chunk_steps);
+            decode(a[1 - q], factor[1 - q], next, last ? 0 : (unit + 1) / step_blocks, 1 - q);
+          }
+          wgmma_wait_for<0>(products);
+#pragma unroll
+          for (unsigned j = 0; j < Shape::part_tokens / 8; ++j) {
+#pragma unroll
+            for (unsigned e = 0; e < 4; ++e) {
+              sum[r][part][j][e] = fmaf(factor[q][e / 2], products[j][e], sum[r][part][j][e]);
+            }
+          }
+        }
+      }
+      tile.ring.warp_arrive(tile.ring.empty, step);
+    }
+  }
+};
+
+template <class Tile, bool has_minimum = Tile::Format::has_minimum>
+struct HalfMultiplierOf {
+  using type = HalfMultiplier<Tile>;
+};
+template <class Tile>
+struct HalfMultiplierOf<Tile, false> {
+  using type = HalfByteMultiplier<Tile>;
+};
+
+// finish(row, token, sums[r][matrix]) for fours of neighbouring rows, counted from the first of the tile, and tokens.
+template <class Shape, class Finish>
+ZINC_DEVICE void finish_sums(const WgmmaPart (&sum)[Shape::row_tiles][Shape::parts], uint32_t row, uint32_t token,
+                             Finish finish) {
+  const unsigned group = lane_id() / 4;
+  const unsigned first_token = lane_id() % 4 * Shape::lane_tokens;
+#pragma unroll
+  for (unsigned part = 0; part < Shape::parts; ++part) {
+#pragma unroll
+    for (unsigned j = 0; j < Shape::part_tokens / 8; ++j) {
+      if constexpr (Shape::row_tiles == 2 && Shape::matrices == 1) {
+#pragma unroll
+        for (unsigned e = 0; e < 2; ++e) {
+          float sums[4][1];
+#pragma unroll
+          for (unsigned r = 0; r < 4; ++r) sums[r][0] = sum[r / 2][part][j][r % 2 * 2 + e];
+          finish(row + Shape::warp_row() + 4 * group, token + part * Shape::part_tokens + first_token + 2 * j + e,
+                 sums);
+        }
+      } else {
+        // The lanes of two neighbouring groups exchange two rows of a token each.
+        const bool odd = group % 2 != 0;
+        float sums[4][Shape::matrices];
+#pragma unroll
+        for (unsigned i = 0; i < Shape::matrices; ++i) {
+#pragma unroll
+          for (unsigned h = 0; h < 2; ++h) {
+            const float* const two = &sum[i][part][j][2 * h];
+            const float got = __shfl_xor_sync(full_warp, odd ? two[0] : two[1], 4);
+            sums[h][i] = odd ? got : two[0];
+            sums[2 + h][i] = odd ? two[1] : got;
+          }
+        }
+        finish(row + Shape::warp_row() / Shape::matrices + group / 2 * 4,
+               token + part * Shape::part_tokens + first_token + 2 * j + group % 2, sums);
+      }
+    }
+  }
+}
+
+// The tile at (row, token) by all threads of the block: finish(row, token, sums of four rows of each matrix). Or false
+// in all of them, if the sums are not as exact as the contracts ask (half_product).
+template <bool aligned, class Tile, class Source, class Finish>
+ZINC_DEVICE bool half_wgmma_tile(Tile& tile, const RowSource<typename Tile::Format, typename Tile::Shape>& from,
+                                 const Source& x, uint32_t token, Finish finish) {
+  using Shape = typename Tile::Shape;
+  using Format = typename Tile::Format;
+  constexpr bool moves = half_multiplier_registers<Format, Shape> != half_common_registers<Shape>;
+  const auto verdict = [&] {
+    __syncwarp();
+    if (lane_id() == 0) phase_arrive(tile.verdict);
+    phase_wait(tile.verdict, 0);
+    constexpr float allowed = 0.5e-6f * half_scale / half_loss;
+    // Sums of 32 activations lose as much as one. Half of what any output may be off is left to them.
+    const float lossy = __uint_as_float(tile.limits[0]) + static_cast<float>(from.k / token_block);
+    return lossy * __uint_as_float(tile.limits[1]) <= allowed;
+  };
+  if (threadIdx.x < Shape::threads) {
+    if constexpr (moves) give_registers<half_bringer_registers<Format, Shape>>();
+    HalfBringer<aligned, Tile> bringer;
+    bringer.run(tile, from, x, token);
+    // The bits of floats that are not negative are in their order, NaN above all.
+    atomicMax(&tile.limits[0], __float_as_uint(warp_sum<bringer.fours>(tile.small[threadIdx.x])));
+    const bool good = verdict();
+    if constexpr (moves) take_registers<half_common_registers<Shape>>();
+    return good;
+  }
+  if constexpr (moves) take_registers<half_multiplier_registers<Format, Shape>>();
+  using Multiplier = typename HalfMultiplierOf<Tile>::type;
+  Multiplier multiplier{tile, from, 0.0f};
+  typename Multiplier::Sums sum = {};
+  multiplier.run(sum);
+  bool finite = true;
+#pragma unroll
+  for (unsigned r = 0; r < Shape::row_tiles; ++r) {
+#pragma unroll
+    for (unsigned part = 0; part < Shape::parts; ++part) {
+#pragma unroll
+      for (unsigned j = 0; j < Shape::part_tokens / 8; ++j) {
+#pragma unroll
+        for (unsigned e = 0; e < 4; ++e) finite = finite && fabsf(sum[r][part][j][e]) < __uint_as_float(0x7F800000u);
+      }
+    }
+  }
+  atomicMax(&tile.limits[1], finite ? __float_as_uint(multiplier.largest) : 0x7FFFFFFFu);
+  const bool good = verdict();
+  if (good) finish_sums<Shape>(sum, from.first, token, finish);
+  if constexpr (moves) give_registers<half_common_registers<Shape>>();
+  return good;
+}
+
+// Makes the barriers of a block. All threads call it; a barrier of the block follows.
+template <class Tile>
+ZINC_DEVICE void make_barriers(Tile& tile) {
+  using Shape = typename Tile::Shape;
+  if (threadIdx.x != 0) return;
+  tile.ring.make(Shape::threads, Shape::warps);
+#pragma unroll
+  for (unsigned i = 0; i < Tile::chunks; ++i) phase_make(tile.rows_come[i], Shape::threads);
+  phase_make(tile.verdict, Shape::block_threads / warp_size);
+  tile.limits[0] = 0;
+  tile.limits[1] = 0;
+}
+
+// The tile of a block, which is aligned to more than shared memory is.
+template <class Tile, unsigned bytes>
+ZINC_DEVICE Tile& aligned_tile(uint8_t* shared) {
+  static_assert(sizeof(Tile) + alignof(Tile) - 16 <= bytes, "the tile is in shared memory");
+  const unsigned past = static_cast<unsigned>(reinterpret_cast<uint64_t>(shared) % alignof(Tile));
+  return *reinterpret_cast<Tile*>(shared + (alignof(Tile) - past) % alignof(Tile));
+}
+
+}  // namespace zinc

@@ -1,0 +1,36 @@
+// What matrix-matrix products by wgmma share: some warps of a block bring rows and tokens to shared memory, and others
+// multiply.
+#pragma once
+
+#include "zinc/phase_barrier.cuh"
+#include "zinc/warp.cuh"
+
+namespace zinc {
+
+// A ring of buffers in shared memory, filled by the first warpgroup and emptied by the warps that multiply: counts what
+// has been filled or emptied.
+template <unsigned count_>
+struct Ring {
+  static constexpr unsigned count = count_;
+  static_assert((count & (count - 1)) == 0);
+  PhaseBarrier full[count];
+  PhaseBarrier empty[count];
+
+  ZINC_DEVICE void make(uint32_t fillers, uint32_t emptiers) {
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) {
+      phase_make(full[i], fillers);
+      phase_make(empty[i], emptiers);
+    }
+  }
+  ZINC_DEVICE void wait_full(uint32_t number) { phase_wait(full[number % count], number / count % 2); }
+  // Before the first round all are empty.
+  ZINC_DEVICE void wait_empty(uint32_t number) { phase_wait(empty[number % count], number / count % 2 ^ 1); }
+  // All lanes of the warp have written, or read.
+  ZINC_DEVICE void warp_arrive(PhaseBarrier (&barriers)[count], uint32_t number) {
+    __syncwarp();
+    if (lane_id() == 0) phase_arrive(barriers[number % count]);
+  }
+};
+
+}  // namespace zinc

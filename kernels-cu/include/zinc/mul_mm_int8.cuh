@@ -5,18 +5,20 @@
 #include "zinc/activation.cuh"
 #include "zinc/mul_mm_int8_dp4a.cuh"
 #include "zinc/mul_mm_int8_mma.cuh"
+#include "zinc/mul_mm_int8_wgmma.cuh"
 
 namespace zinc {
 
-// How the integer sums are formed. Both forms give the same bits: the sums are exact, and what follows has one order.
+// How the integer sums are formed. All forms give the same bits: the sums are exact, and what follows has one order.
 enum class DotForm {
-  dp4a,  // four products per thread and instruction
-  mma,   // 16 rows of 8 tokens per warp and instruction
+  dp4a,   // four products per thread and instruction
+  mma,    // 16 rows of 8 tokens per warp and instruction
+  wgmma,  // 64 tokens of 64 rows per warpgroup and instruction
 };
-constexpr DotForm native_dot_form = ZINC_ARCH >= 80 ? DotForm::mma : DotForm::dp4a;
+constexpr DotForm native_dot_form = ZINC_WGMMA ? DotForm::wgmma : ZINC_ARCH >= 80 ? DotForm::mma : DotForm::dp4a;
 
-// A block computes `rows` rows of each matrix for `tokens` tokens. In the mma form it computes smaller tiles where the
-// large ones are fewer than `few`.
+// A block computes `rows` rows of each matrix for `tokens` tokens. In the forms of the tensor cores it computes smaller
+// tiles where the large ones are fewer than `few`.
 template <unsigned rows_, unsigned tokens_, unsigned small_rows_, unsigned small_tokens_, unsigned few_,
           unsigned threads_, DotForm form_ = native_dot_form>
 struct Int8Tiles {
@@ -27,15 +29,19 @@ struct Int8Tiles {
   static constexpr unsigned small_tokens = small_tokens_;
   static constexpr unsigned few = few_;
   static constexpr unsigned threads = threads_;
-  // How far apart the lanes are that hold neighbouring fours of a token.
-  static constexpr unsigned row_lane_stride = form == DotForm::mma ? 4 : 1;
+  // How far apart the lanes are that hold neighbouring fours of a token, where a lane has `rows` rows.
+  template <unsigned rows>
+  static constexpr unsigned row_lane_stride = form == DotForm::dp4a || rows > 4 ? 1 : 4;
 
   static ZINC_DEVICE bool are_few(uint32_t m, uint32_t n) {
-    if constexpr (few == 0) return false;
-    return uint64_t{(m - 1) / rows + 1} * ((n - 1) / tokens + 1) < few;
+    if constexpr (few == 0) {
+      return false;
+    } else {
+      return uint64_t{(m - 1) / rows + 1} * ((n - 1) / tokens + 1) < few;
+    }
   }
 };
-constexpr unsigned thread_rows = 4;
+constexpr unsigned four_distance = 16;
 
 template <class Shape, class Scales, bool wide, class Format, unsigned bytes, unsigned matrices, class Finish>
 ZINC_DEVICE void mma_tiles(const uint8_t* const (&matrix)[matrices], const Int8Tokens& x, uint32_t m, uint32_t k,
@@ -48,14 +54,40 @@ ZINC_DEVICE void mma_tiles(const uint8_t* const (&matrix)[matrices], const Int8T
     mma_tile<Scales, wide, Format, Shape>(*tile, matrix, m, k, static_cast<uint32_t>(at.row), x, at.token, finish);
 }
 
-// For every tile, thread and token of the thread: finish(row, token, sums[r][matrix]) with the sums of the rows row +
-// r, also past the end of the rows or tokens. All lanes of a warp call it together. a_offset counts bytes. `bytes` is
-// the size of the dynamic shared memory.
+// For every tile, thread and token of the thread: finish(row, token, sums[r][matrix]) with the sums of fours of rows,
+// of which the first are row .. row + 3 and the others four_distance further on each, also past the end of the rows or
+// tokens. All lanes of a warp call it together. a_offset counts bytes. `bytes` is the size of the dynamic shared
+// memory.
 template <class Format, class Tiles, class Scales, unsigned bytes, unsigned matrices, class Push, class Finish>
 ZINC_DEVICE void mul_mm_int8_with(const uint8_t* const (&matrix)[matrices], const uint32_t* b_packed,
                                   const float* b_scales, const Push& p, Finish finish) {
   const Int8Tokens x{b_packed, b_scales, p.stride_b_packed, p.stride_b_scale, p.n};
-  if constexpr (Tiles::form == DotForm::mma) {
+  if constexpr (Tiles::form == DotForm::wgmma) {
+    using Shape = Int8WgmmaShape<Tiles::tokens / 128, matrices>;
+    using Small = Int8WgmmaShape<Tiles::small_tokens / 128, matrices>;
+    static_assert(Shape::block_threads == Tiles::threads && Shape::tokens == Tiles::tokens);
+    static_assert(Shape::matrix_rows == Tiles::rows && Shape::matrix_rows == Tiles::small_rows);
+    bool wide = is_aligned(x.packed, 16) && x.packed_pitch % 4 == 0 && p.k % chunk_columns == 0;
+    if constexpr (WgmmaRows<Format, Shape>::level) {
+#pragma unroll
+      for (unsigned i = 0; i < matrices; ++i) wide = wide && is_aligned(matrix[i], 16);
+    }
+    if (wide && !Tiles::are_few(p.m, p.n)) {
+      wgmma_tiles<Scales, bytes, Format, Shape>(matrix, x, p.m, p.k, finish);
+    } else if (wide) {
+      wgmma_tiles<Scales, bytes, Format, Small>(matrix, x, p.m, p.k, finish);
+    } else {
+      // All threads take part: 12 warps.
+      using Shape = MmaShape<96 * matrices, matrices == 1 ? 64 : 96, Tiles::threads, matrices>;
+      using Tile = MmaTile<false, Format, Shape>;
+      static_assert(sizeof(Tile) <= bytes, "the tile is in shared memory");
+      ZINC_DYNAMIC_SHARED(Tile, tile);
+      for_tiles<Shape::matrix_rows, Shape::tokens>(p.m, p.n, [&](uint32_t row, uint32_t token) {
+        mma_tile<Scales, false, Format, Shape>(*tile, matrix, p.m, p.k, row, x, token, finish);
+        __syncthreads();
+      });
+    }
+  } else if constexpr (Tiles::form == DotForm::mma) {
     using Shape = MmaShape<Tiles::rows * matrices, Tiles::tokens, Tiles::threads, matrices>;
     using Small = MmaShape<Tiles::small_rows * matrices, Tiles::small_tokens, Tiles::threads, matrices>;
     bool wide = is_aligned(x.packed, 16) && x.packed_pitch % 4 == 0;
@@ -85,15 +117,20 @@ ZINC_DEVICE void mul_mm_int8_with(const uint8_t* const (&matrix)[matrices], cons
   }
 }
 
-// Stores the rows before m of the thread's rows at `out`, whose first is `row`.
-ZINC_DEVICE void store_rows(float* out, uint32_t row, uint32_t m, const float (&values)[thread_rows]) {
-  if (row + thread_rows <= m && is_aligned(out, sizeof(float4))) {
-    *reinterpret_cast<float4*>(out) = make_float4(values[0], values[1], values[2], values[3]);
-    return;
-  }
+// Stores the rows before m of the thread's fours of rows at `out`, whose first is `row`.
+template <unsigned rows>
+ZINC_DEVICE void store_rows(float* out, uint32_t row, uint32_t m, const float (&values)[rows]) {
 #pragma unroll
-  for (unsigned r = 0; r < thread_rows; ++r) {
-    if (row + r < m) out[r] = values[r];
+  for (unsigned i = 0; i < rows; i += 4) {
+    const unsigned at = i / 4 * four_distance;
+    if (row + at + 4 <= m && is_aligned(out, sizeof(float4))) {
+      *reinterpret_cast<float4*>(out + at) = make_float4(values[i], values[i + 1], values[i + 2], values[i + 3]);
+      continue;
+    }
+#pragma unroll
+    for (unsigned r = 0; r < 4; ++r) {
+      if (row + at + r < m) out[at + r] = values[i + r];
+    }
   }
 }
 
@@ -103,11 +140,12 @@ ZINC_DEVICE void mul_mm_int8(const uint8_t* a, const uint32_t* b_packed, const f
                              const Push& p) {
   const uint8_t* const matrix[] = {a + p.a_offset};
   mul_mm_int8_with<Format, Tiles, Scales, bytes>(
-      matrix, b_packed, b_scales, p, [=](uint32_t row, uint32_t token, const float (&sums)[thread_rows][1]) {
+      matrix, b_packed, b_scales, p, [=](uint32_t row, uint32_t token, const auto& sums) {
         if (token >= p.n) return;
-        float v[thread_rows];
+        constexpr unsigned rows = sizeof sums / sizeof sums[0];
+        float v[rows];
 #pragma unroll
-        for (unsigned r = 0; r < thread_rows; ++r) v[r] = sums[r][0];
+        for (unsigned r = 0; r < rows; ++r) v[r] = sums[r][0];
         store_rows(d + p.d_offset + uint64_t{token} * p.stride_d + row, row, p.m, v);
       });
 }
@@ -118,11 +156,12 @@ ZINC_DEVICE void mul_mm_int8_swiglu(const uint8_t* gate, const uint8_t* up, cons
                                     const float* b_scales, float* d, const Push& p) {
   const uint8_t* const matrix[] = {gate + p.a_offset, up + p.a_offset};
   mul_mm_int8_with<Format, Tiles, ScaleSumPairs, bytes>(
-      matrix, b_packed, b_scales, p, [=](uint32_t row, uint32_t token, const float (&sums)[thread_rows][2]) {
+      matrix, b_packed, b_scales, p, [=](uint32_t row, uint32_t token, const auto& sums) {
         if (token >= p.n) return;
-        float v[thread_rows];
+        constexpr unsigned rows = sizeof sums / sizeof sums[0];
+        float v[rows];
 #pragma unroll
-        for (unsigned r = 0; r < thread_rows; ++r) v[r] = silu(sums[r][0]) * sums[r][1];
+        for (unsigned r = 0; r < rows; ++r) v[r] = silu(sums[r][0]) * sums[r][1];
         store_rows(d + p.d_offset + uint64_t{token} * p.stride_d + row, row, p.m, v);
       });
 }
@@ -133,30 +172,35 @@ ZINC_DEVICE float silu_cut(float x) {
   return x > cutoff ? x : x < -cutoff ? 0.0f : silu(x);
 }
 
-// Quantizes 32 neighbouring rows of a token, held four each by eight lanes, `stride` apart, in row order: the word of
-// this lane's four quants, and the scale and the integer sum of all in every lane.
-template <unsigned stride>
+// Quantizes 32 neighbouring rows of a token, held by lanes `stride` apart, `rows` each: the words of this lane's
+// quants, and the scale and the integer sum of all in every lane.
+template <unsigned stride, unsigned rows>
 struct QuantizedRows {
-  uint32_t word;
+  uint32_t word[rows / 4];
   float scale;
   int32_t sum;
 
-  explicit ZINC_DEVICE QuantizedRows(const float (&v)[4]) {
-    constexpr unsigned lanes = 8;
+  explicit ZINC_DEVICE QuantizedRows(const float (&v)[rows]) {
+    constexpr unsigned lanes = 32 / rows;
     constexpr float top = 127.0f;
-    const float largest =
-        warp_max<lanes, stride>(fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3]))));
+    float largest = 0.0f;
+#pragma unroll
+    for (unsigned r = 0; r < rows; r += 4) {
+      const float four = fmaxf(fmaxf(fabsf(v[r]), fabsf(v[r + 1])), fmaxf(fabsf(v[r + 2]), fabsf(v[r + 3])));
+      largest = r == 0 ? four : fmaxf(largest, four);
+    }
+    largest = warp_max<lanes, stride>(largest);
     scale = largest / top;
     // A block that is zero, or so small that the factor overflows, has zero quants.
     const float factor = top / largest;
     const bool usable = largest > 0.0f && factor < __uint_as_float(0x7F800000u);
-    word = 0;
     sum = 0;
 #pragma unroll
-    for (unsigned r = 0; r < 4; ++r) {
+    for (unsigned r = 0; r < rows; ++r) {
       // The limits come first: a NaN of a padding token must not reach the conversion.
       const int32_t q = usable ? __float2int_rn(fminf(fmaxf(v[r] * factor, -top), top)) : 0;
-      word |= (static_cast<uint32_t>(q) & 0xFFu) << (8 * r);
+      if (r % 4 == 0) word[r / 4] = 0;
+      word[r / 4] |= (static_cast<uint32_t>(q) & 0xFFu) << (8 * (r % 4));
       sum += q;
     }
     sum = warp_sum<lanes, stride>(sum);
@@ -169,16 +213,20 @@ template <class Format, class Tiles, class OutScales, unsigned bytes, class Push
 ZINC_DEVICE void mul_mm_int8_swiglu_requantized(const uint8_t* gate, const uint8_t* up, const uint32_t* b_packed,
                                                 const float* b_scales, uint32_t* d_packed, float* d_scales,
                                                 const Push& p) {
-  static_assert(thread_rows == 4, "eight lanes hold a block of 32 rows");
   const uint8_t* const matrix[] = {gate + p.a_offset, up + p.a_offset};
   mul_mm_int8_with<Format, Tiles, ScaleSumPairs, bytes>(
-      matrix, b_packed, b_scales, p, [=](uint32_t row, uint32_t token, const float (&sums)[thread_rows][2]) {
-        float v[thread_rows];
+      matrix, b_packed, b_scales, p, [=](uint32_t row, uint32_t token, const auto& sums) {
+        constexpr unsigned rows = sizeof sums / sizeof sums[0];
+        float v[rows];
 #pragma unroll
-        for (unsigned r = 0; r < thread_rows; ++r) v[r] = silu_cut(sums[r][0]) * sums[r][1];
-        const QuantizedRows<Tiles::row_lane_stride> quantized(v);
+        for (unsigned r = 0; r < rows; ++r) v[r] = silu_cut(sums[r][0]) * sums[r][1];
+        const QuantizedRows<Tiles::template row_lane_stride<rows>, rows> quantized(v);
         if (row >= p.m || token >= p.n) return;
-        d_packed[p.d_packed_offset + uint64_t{token} * p.stride_d_packed + row / 4] = quantized.word;
+#pragma unroll
+        for (unsigned i = 0; i < rows / 4; ++i) {
+          d_packed[p.d_packed_offset + uint64_t{token} * p.stride_d_packed + (row + i * four_distance) / 4] =
+              quantized.word[i];
+        }
         if (row % 32 == 0) {
           float* const entry =
               d_scales + (p.d_scale_offset + uint64_t{token} * p.stride_d_scale + row / 32) * OutScales::floats;

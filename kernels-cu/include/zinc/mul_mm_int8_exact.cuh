@@ -73,6 +73,10 @@ struct KUnit {
     return is_zero ? 0.0f : number(numbers.scales, block) * k_factor_unit;
   }
   ZINC_DEVICE float minimum(unsigned block) const { return -dmin * number(numbers.minimums, block) * inverse; }
+  // The same of block i of the four whose minimums are in a word.
+  ZINC_DEVICE float minimum_of(uint32_t minimums, unsigned i) const {
+    return -dmin * BiasedQuants<0>::to_float(minimums, i) * inverse;
+  }
 
  private:
   static ZINC_DEVICE float number(const uint32_t (&of)[2], unsigned block) {

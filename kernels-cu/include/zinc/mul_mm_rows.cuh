@@ -116,6 +116,31 @@ ZINC_DEVICE void shared_words(const uint8_t* p, unsigned offset, uint32_t (&word
 
 // The 6-bit scales and minimums of a block of q4_K or q5_K, four in a word.
 constexpr float k_factor_unit = 0x1p-15f;
+
+// What the quants of a block are multiplied by, as k_quants gives them, in both halves: 2^9 times the block's of eight
+// scales where they are the lower bits of their bytes, and 2^5 times where they are the upper ones.
+ZINC_DEVICE uint32_t k_factor(const uint32_t (&scales)[2], unsigned block) {
+  constexpr uint32_t half_32 = 0x50005000u;
+  constexpr uint32_t half_16 = 0x4C004C00u;
+  constexpr uint32_t half_minus_32768 = 0xF800F800u;
+  const uint32_t number = __byte_perm(block < 4 ? scales[0] : scales[1], 0x64646464u, 0x4040u | (block % 4) * 0x0101u);
+  const uint32_t factor = exact_halves(number, half_32, half_minus_32768);  // (1024 + scale) * 32 - 32768
+  return block % 2 == 0 ? exact_halves(factor, half_16, 0) : factor;
+}
+
+// Bytes 0 and 2, or 1 and 3, of a word of quants of block 2 pair + q of q4_K or, with the `fifth` bit, q5_K, whose word
+// of these is `high`: whole numbers in halves, 16 times them where q is 1.
+template <bool fifth>
+ZINC_DEVICE uint32_t k_quants(uint32_t word, uint32_t high, unsigned pair, unsigned q, unsigned odd) {
+  // The lower or the upper four bits of every other byte, and above them the block's bit of the fifth ones.
+  const uint32_t mask = q == 0 ? 0x000F000Fu : 0x00F000F0u;
+  const uint32_t high_mask = q == 0 ? 0x00100010u : 0x01000100u;
+  const unsigned high_shift = 4 + 2 * pair + q - 4 * q;
+  uint32_t quants = (word >> (8 * odd)) & mask;
+  if constexpr (fifth) quants |= ((odd == 0 ? high << 8 : high) >> high_shift) & high_mask;
+  return quants;
+}
+
 struct KNumbers {
   uint32_t scales[2];
   uint32_t minimums[2];
@@ -124,17 +149,7 @@ struct KNumbers {
       : scales{head[1] & 0x3F3F3F3Fu, (head[3] & 0x0F0F0F0Fu) | ((head[1] >> 2) & 0x30303030u)},
         minimums{head[2] & 0x3F3F3F3Fu, ((head[3] >> 4) & 0x0F0F0F0Fu) | ((head[2] >> 2) & 0x30303030u)} {}
 
-  // What the quants of a block are multiplied by in k_fragment, in both halves: 2^9 times the scale where they are the
-  // lower bits of their bytes, and 2^5 times where they are the upper ones.
-  ZINC_DEVICE uint32_t factor(unsigned block) const {
-    constexpr uint32_t half_32 = 0x50005000u;
-    constexpr uint32_t half_16 = 0x4C004C00u;
-    constexpr uint32_t half_minus_32768 = 0xF800F800u;
-    const uint32_t number =
-        __byte_perm(block < 4 ? scales[0] : scales[1], 0x64646464u, 0x4040u | (block % 4) * 0x0101u);
-    const uint32_t factor = exact_halves(number, half_32, half_minus_32768);  // (1024 + scale) * 32 - 32768
-    return block % 2 == 0 ? exact_halves(factor, half_16, 0) : factor;
-  }
+  ZINC_DEVICE uint32_t factor(unsigned block) const { return k_factor(scales, block); }
 };
 
 // Two words of shared memory, 8-byte aligned where `wide`.
@@ -151,10 +166,6 @@ template <bool wide, bool fifth>
 ZINC_DEVICE void k_fragment(uint32_t (&a)[2][4], const uint8_t* at, unsigned pitch, unsigned quants_at, unsigned pair,
                             unsigned q, const uint2& factors) {
   constexpr unsigned high_at = 16;
-  // The lower or the upper four bits of every other byte, and above them the block's bit of the fifth ones.
-  const uint32_t mask = q == 0 ? 0x000F000Fu : 0x00F000F0u;
-  const uint32_t high_mask = q == 0 ? 0x00100010u : 0x01000100u;
-  const unsigned high_shift = 4 + 2 * pair + q - 4 * q;
 #pragma unroll
   for (unsigned h = 0; h < 2; ++h) {
     const uint2 low = two_words<wide>(at + h * pitch + quants_at + pair * 32);
@@ -164,11 +175,7 @@ ZINC_DEVICE void k_fragment(uint32_t (&a)[2][4], const uint8_t* at, unsigned pit
     for (unsigned c = 0; c < 2; ++c) {
 #pragma unroll
       for (unsigned odd = 0; odd < 2; ++odd) {
-        uint32_t quants = ((c == 0 ? low.x : low.y) >> (8 * odd)) & mask;
-        if constexpr (fifth) {
-          const uint32_t bits = c == 0 ? high.x : high.y;
-          quants |= ((odd == 0 ? bits << 8 : bits) >> high_shift) & high_mask;
-        }
+        const uint32_t quants = k_quants<fifth>(c == 0 ? low.x : low.y, c == 0 ? high.x : high.y, pair, q, odd);
         // The bits of a whole number are those of a subnormal one, 2^-24 times as much.
         a[c][2 * odd + h] = exact_halves(quants, h == 0 ? factors.x : factors.y, 0);
       }

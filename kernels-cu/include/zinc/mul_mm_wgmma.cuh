@@ -1,5 +1,5 @@
-// What matrix-matrix products by wgmma share: some warps of a block bring rows and tokens to shared memory, and others
-// multiply.
+// What matrix-matrix products by wgmma have in common: a warpgroup of a block brings rows and tokens to shared memory
+// for the others, which multiply.
 #pragma once
 
 #include "zinc/phase_barrier.cuh"
@@ -7,8 +7,8 @@
 
 namespace zinc {
 
-// A ring of buffers in shared memory, filled by the first warpgroup and emptied by the warps that multiply: counts what
-// has been filled or emptied.
+// A ring of buffers in shared memory, filled by some threads and emptied by others, who count what they have filled or
+// emptied.
 template <unsigned count_>
 struct Ring {
   static constexpr unsigned count = count_;

@@ -112,10 +112,18 @@ ZINC_DEVICE void give_registers() {
 // lie in the warp's registers as mma_half has them.
 template <unsigned tokens>
 ZINC_DEVICE void wgmma_half(float (&sums)[tokens / 8][4], const uint32_t (&a)[4], WgmmaColumns b, bool adds) {
-  static_assert(tokens == 64 || tokens == 128, "what is needed of what the instruction has");
+  static_assert(tokens == 32 || tokens == 64 || tokens == 128, "what is needed of what the instruction has");
 #if ZINC_WGMMA
 #define ZINC_SUMS(j) "+f"(sums[j][0]), "+f"(sums[j][1]), "+f"(sums[j][2]), "+f"(sums[j][3])
-  if constexpr (tokens == 64) {
+  if constexpr (tokens == 32) {
+    asm volatile(
+        "{\n\t.reg .pred adds;\n\tsetp.ne.b32 adds, %21, 0;\n\t"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+        "}, {%16, %17, %18, %19}, %20, adds, 1, 1, 0;\n\t}"
+        : ZINC_SUMS(0), ZINC_SUMS(1), ZINC_SUMS(2), ZINC_SUMS(3)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "r"(static_cast<uint32_t>(adds)));
+  } else if constexpr (tokens == 64) {
     asm volatile(
         "{\n\t.reg .pred adds;\n\tsetp.ne.b32 adds, %37, 0;\n\t"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"

@@ -1,4 +1,4 @@
-//! The int8 matrix-matrix kernels give the same bits with `__dp4a` and with the tensor cores' instruction.
+//! The int8 matrix-matrix kernels give the same bits with `__dp4a` and with the tensor cores' instructions.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -13,50 +13,58 @@ use zinc_oracle::{Rng, fixture};
 
 test_kernels! {
     test_mma_int8_16 test_mma_int8_32
-    test_dp4a_mul_mm_q4k_full_dp4a test_mma_mul_mm_q4k_full_dp4a
-    test_dp4a_mul_mm_q5k_full_dp4a test_mma_mul_mm_q5k_full_dp4a
-    test_dp4a_mul_mm_q6k_full_dp4a test_mma_mul_mm_q6k_full_dp4a
-    test_dp4a_mul_mm_q6k_full_dp4a_q8_1 test_mma_mul_mm_q6k_full_dp4a_q8_1
-    test_dp4a_mul_mm_q8_0_full_dp4a test_mma_mul_mm_q8_0_full_dp4a
-    test_dp4a_mul_mm_q4k_gate_up_swiglu_full_dp4a test_mma_mul_mm_q4k_gate_up_swiglu_full_dp4a
-    test_dp4a_mul_mm_q4k_gate_up_swiglu_full_dp4a_q8 test_mma_mul_mm_q4k_gate_up_swiglu_full_dp4a_q8
-    test_dp4a_mul_mm_q4k_gate_up_swiglu_full_dp4a_q8_1 test_mma_mul_mm_q4k_gate_up_swiglu_full_dp4a_q8_1
+    test_dp4a_mul_mm_q4k_full_dp4a test_mma_mul_mm_q4k_full_dp4a test_wgmma_mul_mm_q4k_full_dp4a
+    test_dp4a_mul_mm_q5k_full_dp4a test_mma_mul_mm_q5k_full_dp4a test_wgmma_mul_mm_q5k_full_dp4a
+    test_dp4a_mul_mm_q6k_full_dp4a test_mma_mul_mm_q6k_full_dp4a test_wgmma_mul_mm_q6k_full_dp4a
+    test_dp4a_mul_mm_q6k_full_dp4a_q8_1 test_mma_mul_mm_q6k_full_dp4a_q8_1 test_wgmma_mul_mm_q6k_full_dp4a_q8_1
+    test_dp4a_mul_mm_q8_0_full_dp4a test_mma_mul_mm_q8_0_full_dp4a test_wgmma_mul_mm_q8_0_full_dp4a
+    test_dp4a_mul_mm_q4k_gate_up_swiglu_full_dp4a test_mma_mul_mm_q4k_gate_up_swiglu_full_dp4a test_wgmma_mul_mm_q4k_gate_up_swiglu_full_dp4a
+    test_dp4a_mul_mm_q4k_gate_up_swiglu_full_dp4a_q8 test_mma_mul_mm_q4k_gate_up_swiglu_full_dp4a_q8 test_wgmma_mul_mm_q4k_gate_up_swiglu_full_dp4a_q8
+    test_dp4a_mul_mm_q4k_gate_up_swiglu_full_dp4a_q8_1 test_mma_mul_mm_q4k_gate_up_swiglu_full_dp4a_q8_1 test_wgmma_mul_mm_q4k_gate_up_swiglu_full_dp4a_q8_1
 }
 
-/// Every kernel with its `__dp4a` and its mma form.
-fn kernels() -> Vec<(&'static zinc_contract::Kernel, [Kernel; 2])> {
+/// Every kernel with its `__dp4a`, its mma and its wgmma form.
+fn kernels() -> Vec<(&'static zinc_contract::Kernel, [Kernel; 3])> {
     let forms = [
         [
             test_dp4a_mul_mm_q4k_full_dp4a(),
             test_mma_mul_mm_q4k_full_dp4a(),
+            test_wgmma_mul_mm_q4k_full_dp4a(),
         ],
         [
             test_dp4a_mul_mm_q5k_full_dp4a(),
             test_mma_mul_mm_q5k_full_dp4a(),
+            test_wgmma_mul_mm_q5k_full_dp4a(),
         ],
         [
             test_dp4a_mul_mm_q6k_full_dp4a(),
             test_mma_mul_mm_q6k_full_dp4a(),
+            test_wgmma_mul_mm_q6k_full_dp4a(),
         ],
         [
             test_dp4a_mul_mm_q6k_full_dp4a_q8_1(),
             test_mma_mul_mm_q6k_full_dp4a_q8_1(),
+            test_wgmma_mul_mm_q6k_full_dp4a_q8_1(),
         ],
         [
             test_dp4a_mul_mm_q8_0_full_dp4a(),
             test_mma_mul_mm_q8_0_full_dp4a(),
+            test_wgmma_mul_mm_q8_0_full_dp4a(),
         ],
         [
             test_dp4a_mul_mm_q4k_gate_up_swiglu_full_dp4a(),
             test_mma_mul_mm_q4k_gate_up_swiglu_full_dp4a(),
+            test_wgmma_mul_mm_q4k_gate_up_swiglu_full_dp4a(),
         ],
         [
             test_dp4a_mul_mm_q4k_gate_up_swiglu_full_dp4a_q8(),
             test_mma_mul_mm_q4k_gate_up_swiglu_full_dp4a_q8(),
+            test_wgmma_mul_mm_q4k_gate_up_swiglu_full_dp4a_q8(),
         ],
         [
             test_dp4a_mul_mm_q4k_gate_up_swiglu_full_dp4a_q8_1(),
             test_mma_mul_mm_q4k_gate_up_swiglu_full_dp4a_q8_1(),
+            test_wgmma_mul_mm_q4k_gate_up_swiglu_full_dp4a_q8_1(),
         ],
     ];
     let found = Vec::from_iter(forms.map(|forms| {
@@ -137,8 +145,18 @@ fn weights(rng: &mut Rng, dtype: &str, offset: usize, bytes: usize) -> Vec<u8> {
     data
 }
 
-/// As much as the kernels in kernels/mul_mm_int8.cu have, for the tile of either form.
-const SHARED_BYTES: u32 = 1 << 17;
+/// As much as the kernels in kernels/mul_mm_int8.cu have, for the tile of any form.
+const SHARED_BYTES: u32 = 190_000;
+
+/// The threads of a block that multiplies by wgmma, whatever the kernel's launch block says.
+const WGMMA_THREADS: u32 = 384;
+
+fn set_geometry(geometry: &mut zinc_contract::Geometry, (name, _): Kernel) {
+    geometry.shared_bytes = SHARED_BYTES;
+    if name.starts_with("test_wgmma_") {
+        geometry.block = [WGMMA_THREADS, 1, 1];
+    }
+}
 
 /// Values of `words` by field name, with offsets and, but for `aligned` tokens, pitches that are no multiples of
 /// anything.
@@ -198,7 +216,7 @@ fn inputs(
 }
 
 #[test]
-fn both_forms_give_the_same_bits() {
+fn all_forms_give_the_same_bits() {
     let emulator = emulator();
     let shapes: [[u32; 3]; 6] = [
         [1, 1, 256],
@@ -222,9 +240,14 @@ fn both_forms_give_the_same_bits() {
             for (a_offset, extreme) in [(16, false), (4, index == 2)] {
                 let words = words(kernel, [m, n, k], a_offset, a_offset == 16);
                 let inputs = inputs(kernel, &words, a_offset, extreme);
-                let mut geometry = kernel.geometry(0, 1, &words).unwrap().unwrap();
-                geometry.shared_bytes = SHARED_BYTES;
+                let geometry = kernel.geometry(0, 1, &words).unwrap().unwrap();
                 let results = forms.map(|form| {
+                    let mut geometry = geometry;
+                    set_geometry(&mut geometry, form);
+                    // A block that multiplies by wgmma goes on with the next tile where there are fewer blocks.
+                    if index % 2 == 1 && form.0.starts_with("test_wgmma_") {
+                        geometry.grid = [1, 1, 1];
+                    }
                     let place = |(input, buffer): (&Option<Vec<u8>>, &zinc_contract::Buffer)| {
                         let bytes = (buffer.bytes.eval)(&words).unwrap() as u64;
                         match input {
@@ -239,13 +262,19 @@ fn both_forms_give_the_same_bits() {
                     Vec::from_iter(outputs.map(|(buffer, _)| read_u32(buffer)))
                 });
                 let case = format!("{}: {m} x {n} x {k}, offset {a_offset}", kernel.name);
-                for (output, (dp4a, mma)) in results[0].iter().zip(&results[1]).enumerate() {
-                    let first = (0..dp4a.len()).find(|&i| dp4a[i] != mma[i]);
-                    assert_eq!(first, None, "{case}: first difference in output {output}");
-                    assert!(
-                        dp4a.iter().any(|&word| word != u32::MAX),
-                        "{case}: nothing written"
-                    );
+                for (form, result) in forms.iter().zip(&results).skip(1) {
+                    for (output, (dp4a, other)) in results[0].iter().zip(result).enumerate() {
+                        let first = (0..dp4a.len()).find(|&i| dp4a[i] != other[i]);
+                        assert_eq!(
+                            first, None,
+                            "{case}: first difference of {} in output {output}",
+                            form.0
+                        );
+                        assert!(
+                            dp4a.iter().any(|&word| word != u32::MAX),
+                            "{case}: nothing written"
+                        );
+                    }
                 }
             }
         }
@@ -253,15 +282,15 @@ fn both_forms_give_the_same_bits() {
 }
 
 #[test]
-fn both_forms_meet_their_fixtures() {
+fn all_forms_meet_their_fixtures() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
     let emulator = emulator();
     for (kernel, forms) in kernels() {
         let path = fixtures.join(format!("{}.safetensors", kernel.name));
         let fixture = fixture::read(&std::fs::read(&path).unwrap()).unwrap();
-        let mut geometry = kernel.geometry(0, 1, &fixture.words).unwrap().unwrap();
-        geometry.shared_bytes = SHARED_BYTES;
         for form in forms {
+            let mut geometry = kernel.geometry(0, 1, &fixture.words).unwrap().unwrap();
+            set_geometry(&mut geometry, form);
             let buffers = Vec::from_iter(
                 fixture
                     .contents()

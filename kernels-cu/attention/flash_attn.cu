@@ -26,13 +26,10 @@ ZINC_KERNEL void __launch_bounds__(32 * flash_attn_tile::warps, 1)
                flash_attn_push p) {
   using namespace flash_attn_tile;
   ZINC_DYNAMIC_SHARED(unsigned char, shared);
-  const uint32_t kv_group = p.n_heads / p.n_kv_heads;
-  const uint32_t groups = (kv_group + heads - 1) / heads;
-  const uint32_t task = blockIdx.x / zinc::cluster_blocks();
-  const uint32_t slice = task / groups % p.n_i_chunks;
-  const uint32_t kv_head = task / groups / p.n_i_chunks;
-  const uint32_t first_head = kv_head * kv_group + task % groups * heads;
-  const uint32_t present = min(heads, (kv_head + 1) * kv_group - first_head);
+  const zinc::HeadGroup<heads> group(p.n_heads, p.n_kv_heads);
+  const uint32_t slice = group.outer % p.n_i_chunks;
+  const uint32_t kv_head = group.outer / p.n_i_chunks;
+  const uint32_t first_head = group.first_head(kv_head);
   const uint64_t begin = uint64_t{slice} * p.seq_len / p.n_i_chunks;
   const uint64_t end = (uint64_t{slice} + 1) * p.seq_len / p.n_i_chunks;
   const zinc::PagedCache cache = {k_cache, v_cache, page_table, p.page_size, p.n_kv_heads, kv_head, p.head_dim};
@@ -50,5 +47,5 @@ ZINC_KERNEL void __launch_bounds__(32 * flash_attn_tile::warps, 1)
     }
     *reinterpret_cast<float4*>(out + at * p.head_dim + d) = o;
   };
-  zinc::attend_heads<warps, max_mma_dim>(queries, present, cache, scale, begin, end, shared, store);
+  zinc::attend_heads<warps, max_mma_dim>(queries, group.present(), cache, scale, begin, end, shared, store);
 }

@@ -31,13 +31,10 @@ template <unsigned warps, unsigned heads, unsigned max_mma_dim>
 ZINC_DEVICE void attend_query(const float* q, const float* k_cache, const float* v_cache, const uint32_t* page_table,
                               float* out, const float* sinks, const flash_attn_batched_push& p) {
   ZINC_DYNAMIC_SHARED(unsigned char, shared);
-  const uint32_t kv_group = p.n_heads / p.n_kv_heads;
-  const uint32_t groups = (kv_group + heads - 1) / heads;
-  const uint32_t task = blockIdx.x / zinc::cluster_blocks();
-  const uint32_t kv_head = task / groups % p.n_kv_heads;
-  const uint32_t query = task / groups / p.n_kv_heads;
-  const uint32_t first_head = kv_head * kv_group + task % groups * heads;
-  const uint32_t present = min(heads, (kv_head + 1) * kv_group - first_head);
+  const zinc::HeadGroup<heads> group(p.n_heads, p.n_kv_heads);
+  const uint32_t kv_head = group.outer % p.n_kv_heads;
+  const uint32_t query = group.outer / p.n_kv_heads;
+  const uint32_t first_head = group.first_head(kv_head);
   const zinc::PagedCache cache = {k_cache, v_cache, page_table, p.page_size, p.n_kv_heads, kv_head, p.head_dim};
   const uint64_t first = (uint64_t{query} * p.n_heads + first_head) * p.head_dim;
   const auto store = [=](uint32_t row, uint32_t d, float4 o, zinc::SliceSums sums) {
@@ -45,7 +42,7 @@ ZINC_DEVICE void attend_query(const float* q, const float* k_cache, const float*
     *reinterpret_cast<float4*>(out + first + uint64_t{row} * p.head_dim + d) = zinc::scaled(o, factor);
   };
   const uint64_t end = uint64_t{p.seq_start} + query + 1;
-  zinc::attend_heads<warps, max_mma_dim>(q + first, present, cache,
+  zinc::attend_heads<warps, max_mma_dim>(q + first, group.present(), cache,
                                          zinc::attention_scale(p.attn_scale_bits, p.head_dim), 0, end, shared, store);
 }
 

@@ -458,6 +458,25 @@ struct DecodeMma {
   };
 };
 
+// The query heads of a cluster, for a grid of x over (a kv head and more, group of up to `heads` of the kv head's query
+// heads, block of the cluster), the last fastest.
+template <unsigned heads>
+struct HeadGroup {
+  uint32_t kv_group;  // query heads of a kv head
+  uint32_t number;
+  uint32_t outer;  // number of what the grid has before the group
+
+  ZINC_DEVICE HeadGroup(uint32_t n_heads, uint32_t n_kv_heads) : kv_group(n_heads / n_kv_heads) {
+    const uint32_t groups = (kv_group + heads - 1) / heads;
+    const uint32_t cluster = blockIdx.x / cluster_blocks();
+    number = cluster % groups;
+    outer = cluster / groups;
+  }
+
+  ZINC_DEVICE uint32_t first_head(uint32_t kv_head) const { return kv_head * kv_group + number * heads; }
+  ZINC_DEVICE uint32_t present() const { return min(heads, kv_group - number * heads); }
+};
+
 // Attends with `present` query heads of one kv head, at most eight, at q, to the keys begin .. end - 1, by a cluster.
 // `shared` holds decode_warp_bytes for each warp and a DecodeMma::Shared of the head's length up to max_mma_dim. Calls
 // store(row, d, O[d .. d + 3], sums) for every row < present and every d < head_dim that is a multiple of four. Every

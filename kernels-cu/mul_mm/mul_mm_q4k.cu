@@ -11,7 +11,7 @@
 //@ tile = { rows = 256, tokens = 64, threads = 256, blocks = 1, shared_bytes = 114720 }
 //@ [arch.90a]
 //@ tile = { rows = 256, tokens = 128, small_rows = 128, small_tokens = 64, few = 64, threads = 384, blocks = 1, shared_bytes = 232448 }
-//@ grid = ["min(min(ceil_div(m, rows) * ceil_div(n, tokens) / few, 1) * ceil_div(m, rows) * ceil_div(n, tokens) + (1 - min(ceil_div(m, rows) * ceil_div(n, tokens) / few, 1)) * ceil_div(m, small_rows) * ceil_div(n, small_tokens), 2147483647)"]
+//@ grid = ["min(ceil_div(m, rows) * ceil_div(n, tokens) < few ? ceil_div(m, small_rows) * ceil_div(n, small_tokens) : ceil_div(m, rows) * ceil_div(n, tokens), 2147483647)"]
 //@ [arch.120]
 //@ tile = { rows = 128, tokens = 64, threads = 128, blocks = 1, shared_bytes = 75808 }
 #include "zinc/mul_mm_q4k.h"

@@ -258,7 +258,7 @@ struct HalfBringer {
       tile.small[threadIdx.x] +=
           half_to_float(static_cast<uint16_t>(most)) + half_to_float(static_cast<uint16_t>(most >> 16));
       wgmma_written();
-      phase_arrive(tile.ring.full[step % Tile::stages]);
+      tile.ring.filled(step);
     }
   }
 };
@@ -399,7 +399,7 @@ struct HalfMultiplier {
           }
         }
         if (pair == chunk_steps - 1) subtract_minimums(sum, chunk);
-        tile.ring.warp_arrive(tile.ring.empty, stage);
+        tile.ring.emptied(stage);
       }
     }
   }
@@ -482,7 +482,7 @@ struct HalfByteMultiplier {
           }
         }
       }
-      tile.ring.warp_arrive(tile.ring.empty, step);
+      tile.ring.emptied(step);
     }
   }
 };
@@ -545,8 +545,7 @@ ZINC_DEVICE bool half_wgmma_tile(Tile& tile, const RowSource<typename Tile::Form
   using Format = typename Tile::Format;
   constexpr bool moves = half_multiplier_registers<Format, Shape> != half_common_registers<Shape>;
   const auto verdict = [&] {
-    __syncwarp();
-    if (lane_id() == 0) phase_arrive(tile.verdict);
+    phase_arrive(tile.verdict);
     phase_wait(tile.verdict, 0);
     constexpr float allowed = 0.5e-6f * half_scale / half_loss;
     // Sums of 32 activations lose as much as one. Half of what any output may be off is left to them.
@@ -592,10 +591,10 @@ template <class Tile>
 ZINC_DEVICE void make_barriers(Tile& tile) {
   using Shape = typename Tile::Shape;
   if (threadIdx.x != 0) return;
-  tile.ring.make(Shape::threads, Shape::warps);
+  tile.ring.make(Shape::threads, Shape::warps * warp_size);
 #pragma unroll
   for (unsigned i = 0; i < Tile::chunks; ++i) phase_make(tile.rows_come[i], Shape::threads);
-  phase_make(tile.verdict, Shape::block_threads / warp_size);
+  phase_make(tile.verdict, Shape::block_threads);
   tile.limits[0] = 0;
   tile.limits[1] = 0;
 }

@@ -54,6 +54,20 @@ ZINC_DEVICE void mma_tiles(const uint8_t* const (&matrix)[matrices], const Int8T
     mma_tile<Scales, wide, Format, Shape>(*tile, matrix, m, k, static_cast<uint32_t>(at.row), x, at.token, finish);
 }
 
+// The same in a grid of any size by all warps of the larger blocks of warpgroups.
+template <bool wide, class Scales, unsigned bytes, class Format, class Tiles, unsigned matrices, class Finish>
+ZINC_DEVICE void warps_tiles(const uint8_t* const (&matrix)[matrices], const Int8Tokens& x, uint32_t m, uint32_t k,
+                             Finish finish) {
+  using Shape = MmaShape<96 * matrices, matrices == 1 ? 64 : 96, Tiles::threads, matrices>;
+  using Tile = MmaTile<wide, Format, Shape>;
+  static_assert(sizeof(Tile) <= bytes, "the tile is in shared memory");
+  ZINC_DYNAMIC_SHARED(Tile, tile);
+  for_tiles<Shape::matrix_rows, Shape::tokens>(m, x.count, [&](uint32_t row, uint32_t token) {
+    mma_tile<Scales, wide, Format, Shape>(*tile, matrix, m, k, row, x, token, finish);
+    __syncthreads();
+  });
+}
+
 // For every tile, thread and token of the thread: finish(row, token, sums[r][matrix]) with the sums of fours of rows,
 // of which the first are row .. row + 3 and the others four_distance further on each, also past the end of the rows or
 // tokens. All lanes of a warp call it together. a_offset counts bytes. `bytes` is the size of the dynamic shared
@@ -68,24 +82,21 @@ ZINC_DEVICE void mul_mm_int8_with(const uint8_t* const (&matrix)[matrices], cons
     static_assert(Shape::block_threads == Tiles::threads && Shape::tokens == Tiles::tokens);
     static_assert(Shape::matrix_rows == Tiles::rows && Shape::matrix_rows == Tiles::small_rows);
     bool wide = is_aligned(x.packed, 16) && x.packed_pitch % 4 == 0 && p.k % chunk_columns == 0;
-    if constexpr (WgmmaRows<Format, Shape>::level) {
+    constexpr bool level = WgmmaRows<Format, Shape>::level;
+    if constexpr (level) {
 #pragma unroll
       for (unsigned i = 0; i < matrices; ++i) wide = wide && is_aligned(matrix[i], 16);
     }
-    if (wide && !Tiles::are_few(p.m, p.n)) {
+    // A warpgroup takes 64 tokens, whether they are there or not.
+    const bool by_groups = wide && p.n > 64;
+    if (by_groups && !Tiles::are_few(p.m, p.n)) {
       wgmma_tiles<Scales, bytes, Format, Shape>(matrix, x, p.m, p.k, finish);
-    } else if (wide) {
+    } else if (by_groups) {
       wgmma_tiles<Scales, bytes, Format, Small>(matrix, x, p.m, p.k, finish);
+    } else if (level && wide) {
+      warps_tiles<level, Scales, bytes, Format, Tiles>(matrix, x, p.m, p.k, finish);
     } else {
-      // All threads take part: 12 warps.
-      using Shape = MmaShape<96 * matrices, matrices == 1 ? 64 : 96, Tiles::threads, matrices>;
-      using Tile = MmaTile<false, Format, Shape>;
-      static_assert(sizeof(Tile) <= bytes, "the tile is in shared memory");
-      ZINC_DYNAMIC_SHARED(Tile, tile);
-      for_tiles<Shape::matrix_rows, Shape::tokens>(p.m, p.n, [&](uint32_t row, uint32_t token) {
-        mma_tile<Scales, false, Format, Shape>(*tile, matrix, p.m, p.k, row, x, token, finish);
-        __syncthreads();
-      });
+      warps_tiles<false, Scales, bytes, Format, Tiles>(matrix, x, p.m, p.k, finish);
     }
   } else if constexpr (Tiles::form == DotForm::mma) {
     using Shape = MmaShape<Tiles::rows * matrices, Tiles::tokens, Tiles::threads, matrices>;

@@ -581,9 +581,9 @@ struct WgmmaTile {
   ZINC_DEVICE void make_rings() {
     shared.make();
     // Every thread arrives when its copies have, too.
-    constexpr unsigned fillers = Shape::threads / warp_size + Shape::threads;
-    stage_ring.make(fillers, Shape::warps);
-    chunk_ring.make(fillers, Shape::warps);
+    constexpr unsigned fillers = 2 * Shape::threads;
+    stage_ring.make(fillers, Shape::warps * warp_size);
+    chunk_ring.make(fillers, Shape::warps * warp_size);
   }
 };
 
@@ -604,7 +604,7 @@ ZINC_DEVICE void bring_tile(WgmmaTile<Format, Shape>& tile, const RowSource<Form
     table.scales.template copy<Scales>(x, token, number);
     phase_arrive_after_copies(tile.chunk_ring.full[chunk % Tile::chunks]);
     rows.store_chunk(tile.shared, table, more);
-    tile.chunk_ring.warp_arrive(tile.chunk_ring.full, chunk);
+    tile.chunk_ring.filled(chunk);
     ++chunk;
 #pragma unroll
     for (unsigned step = 0; step < chunk_steps; ++step) {
@@ -612,7 +612,7 @@ ZINC_DEVICE void bring_tile(WgmmaTile<Format, Shape>& tile, const RowSource<Form
       tile.stage_ring.wait_empty(stage);
       rows.store(tile.shared, to, step);
       wgmma_written();
-      tile.stage_ring.warp_arrive(tile.stage_ring.full, stage);
+      tile.stage_ring.filled(stage);
       tokens.copy(to, step);
       phase_arrive_after_copies(tile.stage_ring.full[stage % Tile::stages]);
       rows.stored(tile.shared, step, more);
@@ -703,7 +703,7 @@ ZINC_DEVICE void multiply_tile(WgmmaTile<Format, Shape>& tile, uint32_t k, uint3
         wgmma_wait_for<0>(products[p % 2]);
       }
       if (p % stage_pieces == stage_pieces - 1) {
-        tile.stage_ring.warp_arrive(tile.stage_ring.empty, stage + p / stage_pieces);
+        tile.stage_ring.emptied(stage + p / stage_pieces);
       }
       if constexpr (Rows::adds_before) Rows::add(sum[p % tiles], numbers, scales[p % 2]);
       Rows::drain(sum[p % tiles], products[p % 2], numbers, scales[p % 2], part_of(p));
@@ -717,7 +717,7 @@ ZINC_DEVICE void multiply_tile(WgmmaTile<Format, Shape>& tile, uint32_t k, uint3
 #pragma unroll
       for (unsigned i = 0; i < tiles; ++i) Rows::finish(sum[i], here);
     }
-    tile.chunk_ring.warp_arrive(tile.chunk_ring.empty, chunk);
+    tile.chunk_ring.emptied(chunk);
     ++chunk;
     stage += chunk_steps;
   }

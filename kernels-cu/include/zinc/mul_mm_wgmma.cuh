@@ -26,11 +26,10 @@ struct Ring {
   ZINC_DEVICE void wait_full(uint32_t number) { phase_wait(full[number % count], number / count % 2); }
   // Before the first round all are empty.
   ZINC_DEVICE void wait_empty(uint32_t number) { phase_wait(empty[number % count], number / count % 2 ^ 1); }
-  // All lanes of the warp have written, or read.
-  ZINC_DEVICE void warp_arrive(PhaseBarrier (&barriers)[count], uint32_t number) {
-    __syncwarp();
-    if (lane_id() == 0) phase_arrive(barriers[number % count]);
-  }
+  // The thread has filled its part, or emptied it. Every thread that writes or reads arrives for itself: race checkers
+  // do not see that one may arrive for a warp.
+  ZINC_DEVICE void filled(uint32_t number) { phase_arrive(full[number % count]); }
+  ZINC_DEVICE void emptied(uint32_t number) { phase_arrive(empty[number % count]); }
 };
 
 }  // namespace zinc

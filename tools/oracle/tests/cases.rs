@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use zinc_contract::{Access, Kernel};
+use zinc_contract::{Access, CompiledArch, Kernel};
 use zinc_oracle::{Case, Element, Expected, Rng, Want};
 
 /// The kernels that the oracle knows.
@@ -105,6 +105,29 @@ fn the_reference_satisfies_every_case() {
         );
     }
     println!("{} light and {} heavy cases", count[0], count[1]);
+}
+
+/// Every rule, also those of code that no machine here can run, has to give a launch within a GPU's limits.
+#[test]
+fn every_launch_rule_has_a_value_for_every_case() {
+    for kernel in known() {
+        let cases = zinc_oracle::cases(kernel).unwrap();
+        for rule in kernel.launch {
+            let arch = CompiledArch {
+                number: rule.min_arch,
+                specific: rule.specific,
+            };
+            for case in &cases {
+                let geometry = kernel.geometry(arch, 132, &case.words);
+                assert!(
+                    geometry.is_ok(),
+                    "{} for {arch:?}, {}: {geometry:?}",
+                    kernel.name,
+                    case.label
+                );
+            }
+        }
+    }
 }
 
 #[test]

@@ -175,8 +175,8 @@ impl Size {
             (512, 128, 2048),
             (672, 32, 5376),
             (256, 96, 4096),
-            // More tiles than a GPU has multiprocessors.
-            (16384, 96, 256),
+            // Enough rows for the largest tiles.
+            (6464, 96, 256),
         ] {
             if k % unit == 0 {
                 add(&format!("{m} x {k}, {n} tokens"), Self::new(m, n, k), true);

@@ -10,6 +10,7 @@ pub fn rust_table(catalog: &Catalog) -> String {
     let mut out = String::from(
         "/// Every kernel of the catalog, sorted by name.\n\
          #[allow(clippy::manual_clamp, reason = \"expressions as written; clamp panics on an empty range\")]\n\
+         #[allow(clippy::eq_op, clippy::if_same_then_else, reason = \"tile constants may be equal\")]\n\
          pub static KERNELS: &[Kernel] = &[\n",
     );
     for kernel in &catalog.kernels {

@@ -1,5 +1,6 @@
 /// Every kernel of the catalog, sorted by name.
 #[allow(clippy::manual_clamp, reason = "expressions as written; clamp panics on an empty range")]
+#[allow(clippy::eq_op, clippy::if_same_then_else, reason = "tile constants may be equal")]
 pub static KERNELS: &[Kernel] = &[
     Kernel {
         name: "demo_scale",

@@ -126,7 +126,6 @@ struct Planes {
     // Digits reach to 2^-30 of the largest: half a digit is lost in each column.
     const auto [exponent, unfit] = group_scale<group_lanes>(x, Layout::group_columns > 32 ? 32.0f : 256.0f);
     const float to_integer = __uint_as_float((127u + 29 + 127 - exponent) << 23);
-    const uint32_t step = c / step_columns;
     uint32_t words[planes][2];
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {

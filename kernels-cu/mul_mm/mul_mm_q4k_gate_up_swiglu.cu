@@ -1,7 +1,7 @@
 // D = silu(G B) * (U B) for two q4_K matrices of equal shape and n f32 tokens.
 // Grid: x over tiles of `rows` rows, half of them of each matrix, by `tokens` tokens, tokens first; a warp owns 64 of
 // the rows for 32 tokens.
-//@ tile = { rows = 128, tokens = 32, small_rows = 128, small_tokens = 32, few = 0, threads = 64, blocks = 1, shared_bytes = 57376 }
+//@ tile = { rows = 128, tokens = 32, threads = 64, blocks = 1, shared_bytes = 57376 }
 //@ block = ["threads"]
 //@ grid = ["min(ceil_div(m, rows / 2) * ceil_div(n, tokens), 2147483647)"]
 //@ shared = "shared_bytes"
@@ -21,7 +21,6 @@ namespace tile = mul_mm_q4k_gate_up_swiglu_tile;
 ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     mul_mm_q4k_gate_up_swiglu(const uint8_t* a_gate, const uint8_t* a_up, const float* b, float* d,
                               mul_mm_q4k_gate_up_swiglu_push p) {
-  using Shape =
-      zinc::FloatTiles<tile::rows, tile::tokens, tile::small_rows, tile::small_tokens, tile::few, tile::threads, 2>;
+  using Shape = zinc::HalfShape<tile::rows, tile::tokens, tile::threads, 2>;
   zinc::mul_mm_gate_up<zinc::Q4K, Shape, zinc::SwiGlu, tile::shared_bytes>(a_gate, a_up, b, d, p);
 }

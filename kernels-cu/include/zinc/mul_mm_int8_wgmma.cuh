@@ -367,38 +367,68 @@ struct WgmmaRawRows {
   }
 };
 
-// q8_0: quants are whole numbers in binary16.
-template <class Shape>
-struct WgmmaRows<Q8_0, Shape> {
-  static constexpr bool level = true;
-  static constexpr unsigned row_parts = 1;
+// What formats share whose rows come by way of these: the state of a bringing thread, and that sums are counted in no
+// unit of the rows. The two lanes of a row store half_bytes apart in a piece, or pieces of their own.
+template <bool level_, unsigned half_bytes, class Format, class Shape>
+struct WgmmaCopiedRows {
+  static constexpr bool level = level_;
   static constexpr unsigned bringing_registers = 88;
   static constexpr unsigned multiplying_registers = 208;
   static constexpr unsigned scale_floats = 1;
-  using Stage = Int8Stage<Shape>;
+  using Source = RowSource<Format, Shape>;
   using Scales = Int8TokenScales<scale_floats, Shape>;
-  using Shared = WgmmaRawRows<true, Q8_0, Shape>;
+  using Shared = WgmmaRawRows<level, Format, Shape>;
+
+  Source source;
+  uint32_t chunk;   // of the tile
+  uint32_t number;  // of all chunks
+  uint32_t place;
+
+  ZINC_DEVICE void start(Shared& shared, const Source& of) {
+    source.first = of.first;
+    place = WgmmaRowLane::place() + WgmmaRowLane::half() * half_bytes;
+    chunk = 0;
+    shared.copy(source, 0, number);
+  }
+  // Starts the next chunk's copies, and waits for this one's.
+  ZINC_DEVICE void next_chunk(Shared& shared, bool more) {
+    if (more) shared.copy(source, chunk + 1, number + 1);
+    shared.ring.wait_full(number);
+  }
+  ZINC_DEVICE void stored(Shared& shared, unsigned step, bool) {
+    if (step + 1 != chunk_steps) return;
+    phase_arrive(shared.ring.empty[number % 2]);
+    ++chunk;
+    ++number;
+  }
+
+  static constexpr bool adds_before = false;
+  template <class Chunk>
+  static ZINC_DEVICE void rescale(Int8WgmmaSums&, const Chunk&) {}
+  template <class Chunk>
+  static ZINC_DEVICE void finish(Int8WgmmaSums&, const Chunk&) {}
+};
+
+// q8_0: quants are whole numbers in binary16.
+template <class Shape>
+struct WgmmaRows<Q8_0, Shape> : WgmmaCopiedRows<true, 8, Q8_0, Shape> {
+  using Base = WgmmaCopiedRows<true, 8, Q8_0, Shape>;
+  using Scales = typename Base::Scales;
+  using Shared = typename Base::Shared;
+  using Base::number;
+  using Base::place;
+  static constexpr unsigned row_parts = 1;
+  using Stage = Int8Stage<Shape>;
 
   struct Chunk {
     alignas(16) float scale[chunk_blocks][Shape::rows];
     Scales scales;
   };
 
-  static ZINC_DEVICE WgmmaRows make(const RowSource<Q8_0, Shape>& source) { return {source, 0, 0, 0}; }
-  RowSource<Q8_0, Shape> source;
-  uint32_t chunk;   // of the tile
-  uint32_t number;  // of all chunks
-  uint32_t place;
+  static ZINC_DEVICE WgmmaRows make(const RowSource<Q8_0, Shape>& source) { return {{source, 0, 0, 0}}; }
 
-  ZINC_DEVICE void start(Shared& shared, const RowSource<Q8_0, Shape>& of) {
-    source.first = of.first;
-    place = WgmmaRowLane::place() + WgmmaRowLane::half() * 8;
-    chunk = 0;
-    shared.copy(source, 0, number);
-  }
   ZINC_DEVICE void store_chunk(Shared& shared, Chunk& to, bool more) {
-    if (more) shared.copy(source, chunk + 1, number + 1);
-    shared.ring.wait_full(number);
+    Base::next_chunk(shared, more);
     const uint8_t* const raw = shared.raw[number % 2].of[WgmmaRowLane::row()];
     const unsigned first = WgmmaRowLane::half() * (chunk_blocks / 2);
 #pragma unroll
@@ -421,20 +451,10 @@ struct WgmmaRows<Q8_0, Shape> {
       }
     }
   }
-  ZINC_DEVICE void stored(Shared& shared, unsigned step, bool) {
-    if (step + 1 != chunk_steps) return;
-    phase_arrive(shared.ring.empty[number % 2]);
-    ++chunk;
-    ++number;
-  }
-
   using RowNumbers = float[Shape::lane_rows];
   static ZINC_DEVICE void read(RowNumbers& scales, const Chunk& chunk, unsigned block, unsigned) {
     read_rows(chunk.scale[block], scales);
   }
-  static constexpr bool adds_before = false;
-  static ZINC_DEVICE void rescale(Int8WgmmaSums&, const Chunk&) {}
-  static ZINC_DEVICE void finish(Int8WgmmaSums&, const Chunk&) {}
   static ZINC_DEVICE void drain(Int8WgmmaSums& sums, const Int8WgmmaSums& products, const RowNumbers& row_scales,
                                 const typename Scales::Pair& scales, unsigned) {
 #pragma unroll
@@ -449,43 +469,33 @@ struct WgmmaRows<Q8_0, Shape> {
 
 // q6_K: quants are whole numbers in binary16, and so are the sums over a scale in f32.
 template <class Shape>
-struct WgmmaRows<Q6K, Shape> {
-  static constexpr bool level = false;
+struct WgmmaRows<Q6K, Shape> : WgmmaCopiedRows<false, 0, Q6K, Shape> {
+  using Base = WgmmaCopiedRows<false, 0, Q6K, Shape>;
+  using Scales = typename Base::Scales;
+  using Shared = typename Base::Shared;
+  using Base::chunk;
+  using Base::number;
+  using Base::place;
+  using Base::source;
   static constexpr unsigned row_parts = 2;
-  static constexpr unsigned bringing_registers = 88;
-  static constexpr unsigned multiplying_registers = 208;
-  static constexpr unsigned scale_floats = 1;
   static constexpr unsigned subs = token_block / Q6K::scale_columns;
   static constexpr unsigned part_rows = Shape::rows / row_parts;
   using Stage = Int8Stage<Shape, true>;
-  using Scales = Int8TokenScales<scale_floats, Shape>;
-  using Shared = WgmmaRawRows<level, Q6K, Shape>;
 
   struct Chunk {
     alignas(16) float scale[chunk_blocks][subs][Shape::rows];
     Scales scales;
   };
 
-  static ZINC_DEVICE WgmmaRows make(const RowSource<Q6K, Shape>& source) { return {source, 0, 0, 0}; }
-  RowSource<Q6K, Shape> source;
-  uint32_t chunk;   // of the tile
-  uint32_t number;  // of all chunks
-  uint32_t place;
+  static ZINC_DEVICE WgmmaRows make(const RowSource<Q6K, Shape>& source) { return {{source, 0, 0, 0}}; }
 
-  ZINC_DEVICE void start(Shared& shared, const RowSource<Q6K, Shape>& of) {
-    source.first = of.first;
-    place = WgmmaRowLane::place();
-    chunk = 0;
-    shared.copy(source, 0, number);
-  }
   ZINC_DEVICE const uint8_t* block(const Shared& shared) const {
     const unsigned row = WgmmaRowLane::row();
     const auto& raw = shared.raw[number % 2];
     return raw.of[row] + raw.shift(source, row, chunk);
   }
   ZINC_DEVICE void store_chunk(Shared& shared, Chunk& to, bool more) {
-    if (more) shared.copy(source, chunk + 1, number + 1);
-    shared.ring.wait_full(number);
+    Base::next_chunk(shared, more);
     constexpr unsigned scales_at = 192;
     constexpr unsigned factor_at = 208;
     const unsigned half = WgmmaRowLane::half();
@@ -532,13 +542,6 @@ struct WgmmaRows<Q6K, Shape> {
       }
     }
   }
-  ZINC_DEVICE void stored(Shared& shared, unsigned step, bool) {
-    if (step + 1 != chunk_steps) return;
-    phase_arrive(shared.ring.empty[number % 2]);
-    ++chunk;
-    ++number;
-  }
-
   using RowNumbers = float[subs][Shape::lane_rows / row_parts];
   static ZINC_DEVICE void read(RowNumbers& scales, const Chunk& chunk, unsigned block, unsigned part) {
 #pragma unroll
@@ -547,9 +550,6 @@ struct WgmmaRows<Q6K, Shape> {
       read_rows(from, scales[s]);
     }
   }
-  static constexpr bool adds_before = false;
-  static ZINC_DEVICE void rescale(Int8WgmmaSums&, const Chunk&) {}
-  static ZINC_DEVICE void finish(Int8WgmmaSums&, const Chunk&) {}
   static ZINC_DEVICE void drain(Int8WgmmaSums& sums, const Int8WgmmaSums& products, const RowNumbers& row_scales,
                                 const typename Scales::Pair& scales, unsigned part) {
     constexpr unsigned rows = part_rows / 8;

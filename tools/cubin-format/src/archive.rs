@@ -6,7 +6,7 @@
 //! ```text
 //! header, 80 bytes
 //!   0  [u8; 8]   magic "ZNCUBIN\n"
-//!   8  u32       version, 1
+//!   8  u32       version, 2
 //!  12  u32       flags, 0; a set bit is refused
 //!  16  u64       bytes of the whole archive
 //!  24  u64       bytes of the index
@@ -29,6 +29,7 @@
 //!          u32       architecture number
 //!          u8        suffix: 0 none, 1 f, 2 a
 //!          u8        kind: 0 machine code, 1 PTX
+//!          u16       base: 0 none, else 1 + the number of an image of this kernel before this one
 //!          u64       offset of the payload from the end of the index
 //!          u64       stored bytes (compressed)
 //!          u64       raw bytes
@@ -41,7 +42,7 @@
 //!          u32       spill loads, bytes
 //!          text      compiler of this image; empty: the archive's
 //! payloads
-//!      zstd frames in index order, without gaps
+//!      zstd frames in index order, without gaps; the frame of an image with a base has the base, raw, as its dictionary
 //!
 //! text = u16 bytes, then that many bytes of UTF-8
 //! ```
@@ -52,20 +53,22 @@
 //! no signature.
 
 use std::borrow::Cow;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::arch::{Arch, ArchError, Capability, ImageKind, NoTarget, Suffix, Target, choose};
 use crate::digest::Digest;
 
 const MAGIC: [u8; 8] = *b"ZNCUBIN\n";
-const VERSION: u32 = 1;
+/// The version of the format that this crate reads and writes.
+pub const VERSION: u32 = 2;
 /// Header bytes in front of the index hash.
 const SEALED_HEADER: usize = 48;
 const HEADER: usize = SEALED_HEADER + 32;
 const FLAG_EXTENDED: u8 = 1;
 /// Index bytes of a kernel or an image whose texts are empty.
 const MIN_KERNEL: usize = 4 * 2 + 1 + 32 + 2;
-const MIN_IMAGE: usize = 4 + 2 + 3 * 8 + 2 * 32 + 5 * 4 + 2;
+const MIN_IMAGE: usize = 4 + 2 + 2 + 3 * 8 + 2 * 32 + 5 * 4 + 2;
 const COMPRESSION_LEVEL: i32 = 19;
 
 /// The largest raw image that an archive may hold: 64 MiB.
@@ -81,7 +84,7 @@ pub enum ArchiveError {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The first bytes are not those of an archive.
     #[error("not a kernel archive: wanted the magic {MAGIC:02x?}, found {found:02x?}")]
@@ -283,7 +286,7 @@ pub enum ArchiveError {
         /// The raw size in the index.
         wanted: u64,
         /// zstd's reason.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// A payload decompresses to fewer bytes than the index says.
     #[error("the image of {kernel} for {target} should have {wanted} bytes, found {found}")]
@@ -316,6 +319,32 @@ pub enum ArchiveError {
         name: String,
         /// The most similar name, if one is close.
         nearest: Option<String>,
+    },
+    /// The base of an image is not an image of the same kernel before it.
+    #[error(
+        "the image of {kernel} for {target} has image {found} as its base, wanted one of the {wanted} before it"
+    )]
+    Base {
+        /// The kernel.
+        kernel: String,
+        /// The target.
+        target: Target,
+        /// The images before this one.
+        wanted: usize,
+        /// The number in the index.
+        found: usize,
+    },
+    /// A payload was compressed with a base that the kernel does not have for an earlier target.
+    #[error(
+        "the image of {kernel} for {target} needs the image with the SHA-256 {wanted} as its base, and the kernel has no such one for an earlier target"
+    )]
+    NoBase {
+        /// The kernel.
+        kernel: String,
+        /// The target.
+        target: Target,
+        /// The hash of the base.
+        wanted: Digest,
     },
     /// The kernel has no image for that target.
     #[error("kernel {kernel} has no image for {wanted}; embedded: {}", found.iter().map(Target::to_string).collect::<Vec<_>>().join(" "))]
@@ -353,7 +382,7 @@ pub enum ArchiveError {
         /// The size of the image.
         bytes: u64,
         /// zstd's reason.
-        source: std::io::Error,
+        source: io::Error,
     },
 }
 
@@ -400,6 +429,8 @@ impl Resources {
 pub struct TargetEntry {
     /// What the image is compiled for.
     pub target: Target,
+    /// The number, in [`KernelEntry::targets`], of the image that is needed to decompress this one.
+    pub base: Option<usize>,
     /// Where its payload starts, from the end of the index.
     pub offset: u64,
     /// Bytes in the archive.
@@ -587,6 +618,28 @@ impl<'a> Archive<'a> {
     }
 
     fn extract(&self, kernel: &KernelEntry, entry: &TargetEntry) -> Result<Vec<u8>, ArchiveError> {
+        // Every base stands before the image that needs it: this ends, and loops stand in for recursion of any depth.
+        let mut chain = vec![entry];
+        let mut next = entry.base;
+        while let Some(base) = next {
+            let base = &kernel.targets[base];
+            chain.push(base);
+            next = base.base;
+        }
+        let mut raw = Vec::new();
+        for entry in chain.into_iter().rev() {
+            raw = self.decompress(kernel, entry, &raw)?;
+        }
+        Ok(raw)
+    }
+
+    /// One image, of whose base `base` is the raw image, empty if it has none.
+    fn decompress(
+        &self,
+        kernel: &KernelEntry,
+        entry: &TargetEntry,
+        base: &[u8],
+    ) -> Result<Vec<u8>, ArchiveError> {
         let (name, target) = (|| kernel.name.clone(), entry.target);
         // The index was checked at opening: offsets and sizes lie inside the blob.
         let start = self.payloads + entry.offset as usize;
@@ -600,7 +653,7 @@ impl<'a> Archive<'a> {
                 found,
             });
         }
-        let raw = zstd::bulk::decompress(stored, entry.raw_bytes as usize).map_err(|source| {
+        let raw = decompress(stored, entry.raw_bytes, base).map_err(|source| {
             ArchiveError::Decompress {
                 kernel: name(),
                 target,
@@ -834,7 +887,7 @@ fn read_kernel(
     }
     let mut targets: Vec<TargetEntry> = Vec::with_capacity(count.into());
     for _ in 0..count {
-        let entry = read_target(reader, &name)?;
+        let entry = read_target(reader, &name, targets.len())?;
         let target = entry.target;
         match targets.last().map(|last| last.target) {
             Some(last) if last == target => {
@@ -899,7 +952,11 @@ fn read_kernel(
     })
 }
 
-fn read_target(reader: &mut Reader, kernel: &str) -> Result<TargetEntry, ArchiveError> {
+fn read_target(
+    reader: &mut Reader,
+    kernel: &str,
+    before: usize,
+) -> Result<TargetEntry, ArchiveError> {
     let number = reader.u32("architecture number")?;
     let suffix = match reader.u8("architecture suffix")? {
         0 => Suffix::None,
@@ -929,8 +986,19 @@ fn read_target(reader: &mut Reader, kernel: &str) -> Result<TargetEntry, Archive
         kernel: kernel.to_owned(),
         source,
     })?;
+    let target = Target { kind, arch };
+    let base = usize::from(reader.u16("base")?).checked_sub(1);
+    if let Some(found) = base.filter(|base| *base >= before) {
+        return Err(ArchiveError::Base {
+            kernel: kernel.to_owned(),
+            target,
+            wanted: before,
+            found,
+        });
+    }
     Ok(TargetEntry {
-        target: Target { kind, arch },
+        target,
+        base,
         offset: reader.u64("payload offset")?,
         stored_bytes: reader.u64("stored bytes")?,
         raw_bytes: reader.u64("raw bytes")?,
@@ -1035,6 +1103,11 @@ fn nearest(name: &str, kernels: &[KernelEntry]) -> Option<String> {
     (distance * 2 < name.len()).then(|| kernel.name.clone())
 }
 
+/// The frame's image, which the format allows to have `raw_bytes`; `base` is empty or the dictionary.
+fn decompress(stored: &[u8], raw_bytes: u64, base: &[u8]) -> io::Result<Vec<u8>> {
+    zstd::bulk::Decompressor::with_dictionary(base)?.decompress(stored, raw_bytes as usize)
+}
+
 /// One compressed image: made in parallel, then given to an [`ArchiveBuilder`].
 #[derive(Debug, Clone)]
 pub struct Payload {
@@ -1042,6 +1115,7 @@ pub struct Payload {
     stored_hash: Digest,
     raw_bytes: u64,
     raw_hash: Digest,
+    base: Option<Digest>,
 }
 
 impl Payload {
@@ -1050,35 +1124,56 @@ impl Payload {
     /// # Errors
     /// `TooLong` above [`MAX_RAW_BYTES`]; `Compress` where zstd fails.
     pub fn compress(raw: &[u8]) -> Result<Self, ArchiveError> {
+        Self::compressed(raw, None)
+    }
+
+    /// The same with the help of `base`, the image of the same kernel for an earlier target: code for neighbouring
+    /// architectures differs little. The archive needs `base`, too.
+    ///
+    /// # Errors
+    /// Those of [`Payload::compress`].
+    pub fn compress_on(raw: &[u8], base: &[u8]) -> Result<Self, ArchiveError> {
+        Self::compressed(raw, Some(base))
+    }
+
+    fn compressed(raw: &[u8], base: Option<&[u8]>) -> Result<Self, ArchiveError> {
         let raw_bytes = raw.len() as u64;
         limit("", "an image", raw_bytes, MAX_RAW_BYTES)?;
-        let stored = zstd::bulk::compress(raw, COMPRESSION_LEVEL).map_err(|source| {
-            ArchiveError::Compress {
-                bytes: raw_bytes,
-                source,
-            }
-        })?;
-        Ok(Self::of(raw, stored))
+        let stored =
+            zstd::bulk::Compressor::with_dictionary(COMPRESSION_LEVEL, base.unwrap_or_default())
+                .and_then(|mut compressor| compressor.compress(raw))
+                .map_err(|source| ArchiveError::Compress {
+                    bytes: raw_bytes,
+                    source,
+                })?;
+        Ok(Self::of(raw, stored, base))
     }
 
     /// The payload whose compressed form is `stored`, and its image of `raw_bytes` bytes; `None` where `stored` is not the
     /// compressed form of so many bytes.
     pub fn restore(stored: Vec<u8>, raw_bytes: u64) -> Option<(Self, Vec<u8>)> {
         limit("", "an image", raw_bytes, MAX_RAW_BYTES).ok()?;
-        let raw = zstd::bulk::decompress(&stored, raw_bytes as usize).ok()?;
-        (raw.len() as u64 == raw_bytes).then(|| (Self::of(&raw, stored), raw))
+        let raw = decompress(&stored, raw_bytes, &[]).ok()?;
+        (raw.len() as u64 == raw_bytes).then(|| (Self::of(&raw, stored, None), raw))
     }
 
-    fn of(raw: &[u8], stored: Vec<u8>) -> Self {
+    /// The payload of [`Payload::compress_on`] whose compressed form is `stored`; `None` where that is not so.
+    pub fn restore_on(stored: Vec<u8>, raw: &[u8], base: &[u8]) -> Option<Self> {
+        let found = decompress(&stored, raw.len() as u64, base).ok()?;
+        (found == raw).then(|| Self::of(raw, stored, Some(base)))
+    }
+
+    fn of(raw: &[u8], stored: Vec<u8>, base: Option<&[u8]>) -> Self {
         Self {
             stored_hash: Digest::of(&stored),
             stored,
             raw_bytes: raw.len() as u64,
             raw_hash: Digest::of(raw),
+            base: base.map(Digest::of),
         }
     }
 
-    /// The compressed form, which [`Payload::restore`] takes.
+    /// The compressed form, which [`Payload::restore`] and [`Payload::restore_on`] take.
     pub fn stored(&self) -> &[u8] {
         &self.stored
     }
@@ -1127,7 +1222,7 @@ pub struct NewKernel {
     pub extended: bool,
     /// SHA-256 of its contract.
     pub contract_hash: Digest,
-    /// Its images, in any order, at least one.
+    /// Its images, in any order, at least one, and the base of each that has one.
     pub targets: Vec<NewTarget>,
 }
 
@@ -1155,8 +1250,8 @@ impl ArchiveBuilder {
     /// The bytes of the archive.
     ///
     /// # Errors
-    /// Duplicate kernels or targets, bad names, kernels without an image, and what does not fit in
-    /// its field.
+    /// Duplicate kernels or targets, bad names, kernels without an image, images without their base, and what does not fit
+    /// in its field.
     pub fn finish(mut self) -> Result<Vec<u8>, ArchiveError> {
         self.kernels.sort_by(|a, b| a.name.cmp(&b.name));
         for kernel in &mut self.kernels {
@@ -1254,7 +1349,7 @@ fn put_kernel(index: &mut Vec<u8>, kernel: &NewKernel, end: &mut u64) -> Result<
     )?;
     index.extend((kernel.targets.len() as u16).to_le_bytes());
     let mut last = None;
-    for new in &kernel.targets {
+    for (number, new) in kernel.targets.iter().enumerate() {
         if last.replace(new.target) == Some(new.target) {
             return Err(ArchiveError::DuplicateTarget {
                 kernel: name.clone(),
@@ -1272,6 +1367,19 @@ fn put_kernel(index: &mut Vec<u8>, kernel: &NewKernel, end: &mut u64) -> Result<
             ImageKind::Sass => 0,
             ImageKind::Ptx => 1,
         });
+        let base = match new.payload.base {
+            None => 0,
+            Some(wanted) => kernel.targets[..number]
+                .iter()
+                .position(|before| before.payload.raw_hash == wanted)
+                .map(|base| base as u16 + 1)
+                .ok_or_else(|| ArchiveError::NoBase {
+                    kernel: name.clone(),
+                    target: new.target,
+                    wanted,
+                })?,
+        };
+        index.extend(base.to_le_bytes());
         index.extend(end.to_le_bytes());
         index.extend(new.payload.stored_bytes().to_le_bytes());
         index.extend(new.payload.raw_bytes.to_le_bytes());

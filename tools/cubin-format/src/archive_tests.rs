@@ -308,10 +308,10 @@ fn header_fields_are_refused_by_name() {
         blob
     };
     assert_error!(
-        Archive::open(&with(8, &[2])),
+        Archive::open(&with(8, &[1])),
         ArchiveError::Version {
-            wanted: 1,
-            found: 2
+            wanted: 2,
+            found: 1
         }
     );
     assert_error!(
@@ -406,17 +406,21 @@ fn index_fields_are_refused_by_name() {
     );
     assert_error!(
         open(patched(|f| f.image + 6, &[1])),
+        ArchiveError::Base { kernel, wanted: 0, found: 0, .. } if kernel == "vadd"
+    );
+    assert_error!(
+        open(patched(|f| f.image + 8, &[1])),
         ArchiveError::Gap {
             wanted: 0,
             found: 1
         }
     );
     assert_error!(
-        open(patched(|f| f.image + 14, &[200])),
+        open(patched(|f| f.image + 16, &[200])),
         ArchiveError::PastEnd { kernel, found: 200, .. } if kernel == "vadd"
     );
     assert_error!(
-        open(patched(|f| f.image + 14, &[60])),
+        open(patched(|f| f.image + 16, &[60])),
         ArchiveError::Overlap {
             wanted: 60,
             found: 22,
@@ -424,7 +428,7 @@ fn index_fields_are_refused_by_name() {
         }
     );
     assert_error!(
-        open(patched(|f| f.image + 14, &[1])),
+        open(patched(|f| f.image + 16, &[1])),
         ArchiveError::Gap {
             wanted: 1,
             found: 22
@@ -432,7 +436,7 @@ fn index_fields_are_refused_by_name() {
     );
     assert_error!(
         open(patched(
-            |f| f.image + 22,
+            |f| f.image + 24,
             &(MAX_RAW_BYTES + 1).to_le_bytes()
         )),
         ArchiveError::RawTooLarge {
@@ -519,6 +523,88 @@ fn image_that_is_not_what_the_index_says_is_refused() {
         }),
         ArchiveError::Decompress { .. }
     );
+}
+
+/// Four images, of which the second needs the first, and the third the second.
+fn chained() -> NewKernel {
+    let mut state = 1u32;
+    let noise = Vec::from_iter((0..5000).map(|_| {
+        state = state.wrapping_mul(1664525).wrapping_add(1013904223);
+        (state >> 24) as u8
+    }));
+    let raw = Vec::from_iter((0..4).map(|i| {
+        let mut raw = noise.clone();
+        raw[100 * i] ^= 1;
+        raw
+    }));
+    let mut targets = Vec::new();
+    for (i, name) in ["sm_80", "sm_86", "sm_89", "sm_90"].iter().enumerate() {
+        let mut new = new_target(name, &raw[i]);
+        if i == 1 || i == 2 {
+            new.payload = Payload::compress_on(&raw[i], &raw[i - 1]).unwrap();
+        }
+        targets.push(new);
+    }
+    new_kernel("k", targets)
+}
+
+#[test]
+fn image_on_a_base_is_small_and_comes_back() {
+    let kernel = chained();
+    let hashes = Vec::from_iter(kernel.targets.iter().map(|new| new.payload.raw_hash()));
+    let mut reversed = kernel.clone();
+    reversed.targets.reverse();
+    let blob = build(vec![kernel]).unwrap();
+    assert_eq!(build(vec![reversed]).unwrap(), blob);
+    let archive = Archive::open(&blob).unwrap();
+    let targets = &archive.kernel("k").unwrap().targets;
+    let bases = Vec::from_iter(targets.iter().map(|entry| entry.base));
+    assert_eq!(bases, [None, Some(0), Some(1), None]);
+    for (entry, hash) in targets.iter().zip(hashes) {
+        let small = entry.stored_bytes < 100;
+        assert_eq!(small, entry.base.is_some(), "{}", entry.stored_bytes);
+        let image = archive.image("k", entry.target).unwrap();
+        assert_eq!(Digest::of(&image), hash);
+    }
+}
+
+#[test]
+fn damage_to_a_base_is_told_by_its_name_for_every_image_on_it() {
+    let mut blob = build(vec![chained()]).unwrap();
+    let at = Archive::open(&blob).unwrap().payloads;
+    blob[at + 20] ^= 1;
+    let archive = Archive::open(&blob).unwrap();
+    for name in ["sm_80", "sm_86", "sm_89"] {
+        assert_error!(
+            archive.image("k", target(name)),
+            ArchiveError::StoredHash { target: t, .. } if t == target("sm_80")
+        );
+    }
+    archive.image("k", target("sm_90")).unwrap();
+}
+
+#[test]
+fn image_whose_base_is_missing_or_comes_later_is_refused() {
+    let mut kernel = chained();
+    kernel.targets.remove(0);
+    assert_error!(
+        build(vec![kernel]),
+        ArchiveError::NoBase { kernel, target: t, .. } if kernel == "k" && t == target("sm_86")
+    );
+    let mut kernel = chained();
+    kernel.targets[0].target = target("sm_87");
+    assert_error!(build(vec![kernel]), ArchiveError::NoBase { target: t, .. } if t == target("sm_86"));
+}
+
+#[test]
+fn restored_payload_is_the_same_and_needs_the_same_base() {
+    let (raw, base) = (b"the image of a kernel", b"the image of another kernel");
+    let payload = Payload::compress_on(raw, base).unwrap();
+    let restored = Payload::restore_on(payload.stored().to_vec(), raw, base).unwrap();
+    assert_eq!(restored.stored(), payload.stored());
+    assert_eq!(restored.base, payload.base);
+    assert!(Payload::restore_on(payload.stored().to_vec(), b"another", base).is_none());
+    assert!(Payload::restore_on(b"no frame".to_vec(), raw, base).is_none());
 }
 
 #[test]

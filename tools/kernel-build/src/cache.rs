@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use content_cache::Key;
-use cubin_format::{Digest, Payload, Resources};
+use cubin_format::{ArchiveError, Digest, Payload, Resources};
 
 /// Above this size the entries that were not used for longest are removed.
 const LIMIT: u64 = 2 << 30;
@@ -64,6 +64,23 @@ impl Cache {
             .put(Key::from(key.0), &[&head, b"\n", payload.stored()])
     }
 
+    /// The image compressed with `base` as its base: from the cache, or now.
+    ///
+    /// # Errors
+    /// Those of [`Payload::compress_on`].
+    pub fn on_base(&self, image: &[u8], base: &[u8]) -> Result<Payload, ArchiveError> {
+        let hashes = [image, base].map(Digest::of);
+        let key = Key::of(&[b"on base", &hashes[0].0, &hashes[1].0]);
+        let found = self.0.get(key);
+        if let Some(payload) = found.and_then(|stored| Payload::restore_on(stored, image, base)) {
+            return Ok(payload);
+        }
+        let payload = Payload::compress_on(image, base)?;
+        // A cache that cannot be written costs time and nothing else.
+        let _ = self.0.put(key, &[payload.stored()]);
+        Ok(payload)
+    }
+
     /// Removes what was not used for longest until the cache is below its limit.
     ///
     /// # Errors
@@ -110,5 +127,21 @@ mod tests {
         assert_eq!(restored.stored(), payload.stored());
         assert_eq!(restored.raw_hash(), Digest::of(&value.image));
         assert!(cache.get(Digest::of(b"other")).is_none());
+    }
+
+    #[test]
+    fn image_on_a_base_is_the_same_from_the_cache_and_for_another_base_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path().to_owned());
+        let image: &[u8] = b"a piece of machine code";
+        let stored = |base: &[u8]| cache.on_base(image, base).unwrap().stored().to_vec();
+        let near = stored(b"a piece of machine oil.");
+        let files = || fs::read_dir(folder.path()).unwrap().count();
+        let before = files();
+        assert_eq!(stored(b"a piece of machine oil."), near);
+        assert_eq!(files(), before);
+        assert_ne!(stored(b"something else altogether"), near);
+        let restored = Payload::restore_on(near, image, b"a piece of machine oil.");
+        assert_eq!(restored.unwrap().raw_hash(), Digest::of(image));
     }
 }

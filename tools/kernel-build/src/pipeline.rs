@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cubin_format::{
     ArchiveBuilder, ArchiveError, Digest, FatbinError, ImageKind, Metadata, NewKernel, NewTarget,
-    Payload, Resources, Target, fatbin,
+    Payload, Resources, Target, archive, fatbin,
 };
 use rayon::prelude::*;
 use zinc_catalog::{Catalog, Kernel, codegen};
@@ -433,7 +433,11 @@ impl Build<'_> {
 
     /// The hash of everything that decides the outputs: all keys, and what the archive says beside the images.
     fn inputs(&self, toolkit: &Toolkit, jobs: &[Job<'_>], source_hash: Digest) -> Digest {
-        let mut text = format!("{source_hash}\n{}\n", compiler(toolkit));
+        let mut text = format!(
+            "{source_hash}\n{}\n{}\n",
+            compiler(toolkit),
+            archive::VERSION
+        );
         jobs.iter()
             .for_each(|job| text += &format!("{}\n", job.key));
         Digest::of(text.as_bytes())
@@ -524,6 +528,7 @@ impl Build<'_> {
         if !failures.is_empty() {
             return Err(BuildError::Kernels { failures });
         }
+        pool.install(|| put_on_bases(&cache, jobs, &mut made))?;
         if units.iter().any(|unit| unit.origin == Origin::Compiled) {
             // A cache that cannot be trimmed, or not even be written, costs time and nothing else.
             let _ = cache.trim();
@@ -612,6 +617,37 @@ impl Build<'_> {
         }
         self.write(&self.out.join("build.log"), text.as_bytes())
     }
+}
+
+/// Compresses images of machine code with the one for the architecture before as their base, where that is worth it.
+fn put_on_bases(cache: &Cache, jobs: &[Job<'_>], made: &mut [Made]) -> Result<(), ArchiveError> {
+    let code = |job: &Job<'_>| job.target.kind == ImageKind::Sass;
+    let payloads: Vec<_> = jobs
+        .par_iter()
+        .with_max_len(1)
+        .enumerate()
+        .map(|(number, job)| -> Result<Option<Payload>, ArchiveError> {
+            let before = jobs.iter().enumerate().filter(|(_, other)| {
+                other.kernel.name == job.kernel.name && code(other) && other.target < job.target
+            });
+            let Some((base, _)) = before.max_by_key(|(_, other)| other.target) else {
+                return Ok(None);
+            };
+            let Made { image, payload } = &made[number];
+            if !code(job) {
+                return Ok(None);
+            }
+            let on_base = cache.on_base(image, &made[base].image)?;
+            let worth_it = on_base.stored_bytes() * 5 <= payload.stored_bytes() * 4;
+            Ok(worth_it.then_some(on_base))
+        })
+        .collect::<Result<_, _>>()?;
+    for (made, payload) in made.iter_mut().zip(payloads) {
+        if let Some(payload) = payload {
+            made.payload = payload;
+        }
+    }
+    Ok(())
 }
 
 /// How often progress is told.

@@ -38,17 +38,16 @@ struct Dp4aTile {
   static constexpr unsigned subs = Shape::block_columns / Format::scale_columns;  // scales of a block
   // 64 bytes are added per eight tokens, so that the tokens of a lane's neighbours lie in other banks.
   static constexpr unsigned token_words = 8 * block_words + 16;  // of eight tokens
-  // Where rows have minimums, sums are counted in units of blocks of columns.
-  static constexpr bool has_units = Format::has_minimum;
+  static constexpr bool has_units = Format::block_columns == chunk_columns;
 
   alignas(16) uint32_t a[matrices][Shape::blocks][block_words][Shape::rows];
   alignas(16) uint32_t b[Shape::blocks][Shape::tokens / 8][token_words];
   alignas(16) float a_scale[matrices][Shape::blocks * subs][Shape::rows];
-  alignas(16) float a_minimum[matrices][has_units ? Shape::blocks : 1][has_units ? Shape::rows : 4];
+  alignas(16) float a_minimum[matrices][Format::has_minimum ? Shape::blocks : 1][Format::has_minimum ? Shape::rows : 4];
   alignas(16) float a_unit[matrices][has_units ? Shape::rows : 4];
   alignas(16) float a_ratio[matrices][has_units ? Shape::rows : 4];
   alignas(16) float b_scale[Shape::blocks][Shape::tokens];
-  alignas(16) float b_sum[has_units ? Shape::blocks : 1][has_units ? Shape::tokens : 4];
+  alignas(16) float b_sum[Format::has_minimum ? Shape::blocks : 1][Format::has_minimum ? Shape::tokens : 4];
 
   // Word `word` of a token in a block.
   ZINC_DEVICE uint32_t* token_word(unsigned block, unsigned token, unsigned word) {
@@ -113,11 +112,18 @@ struct Dp4aRows {
   }
 
  private:
+  static ZINC_DEVICE auto block_unit(const typename Format::Unit& of) {
+    if constexpr (Format::has_minimum) {
+      return KUnit(of.head);
+    } else {
+      return Q6Unit(of.d);
+    }
+  }
   // Where 32 columns share a scale, one of their two runs stores it.
   ZINC_DEVICE void store_scales(Tile& tile, uint32_t k, unsigned i, unsigned group) {
     if constexpr (Tile::has_units) {
-      static_assert(Format::scale_columns == Shape::block_columns && Format::block_columns % Shape::step == 0);
-      const KUnit own(unit[i].head);
+      static_assert(Format::block_columns % Shape::step == 0);
+      const auto own = block_unit(unit[i]);
       const uint32_t in_block = block % (Format::block_columns / Shape::block_columns);
       if (place() == 0) {
         tile.a_unit[matrix(i)][row(i)] = own.unit;
@@ -129,8 +135,12 @@ struct Dp4aRows {
         const unsigned column = (group + run * run_bit) * run_columns;
         if (column % Format::scale_columns != 0) continue;
         const unsigned at = column / Format::scale_columns;
-        tile.a_scale[matrix(i)][at][row(i)] = own.scale(in_block + at);
-        tile.a_minimum[matrix(i)][at][row(i)] = own.minimum(in_block + at);
+        if constexpr (Format::has_minimum) {
+          tile.a_scale[matrix(i)][at][row(i)] = own.scale(in_block + at);
+          tile.a_minimum[matrix(i)][at][row(i)] = own.minimum(in_block + at);
+        } else {
+          tile.a_scale[matrix(i)][at][row(i)] = static_cast<float>(own.scale(unit[i].integer_scale[run]));
+        }
       }
     } else {
       const auto scales = unit[i].scales();
@@ -249,14 +259,14 @@ ZINC_DEVICE void add_step(Dp4aSums<Shape, matrices>& sum, Dp4aTile<Format, Shape
         read_four(&tile.a_scale[i][block * Tile::subs + s][Shape::row()], a_scale[s]);
       }
       float a_minimum[4];
-      if constexpr (Tile::has_units) read_four(&tile.a_minimum[i][block][Shape::row()], a_minimum);
+      if constexpr (Format::has_minimum) read_four(&tile.a_minimum[i][block][Shape::row()], a_minimum);
 #pragma unroll
       for (unsigned t = 0; t < Shape::thread_tokens; ++t) {
         const float scale = tile.b_scale[block][Shape::token(t)];
 #pragma unroll
         for (unsigned r = 0; r < Shape::thread_rows; ++r) {
           float& mine = sum[i][t][r];
-          if constexpr (Tile::has_units) {
+          if constexpr (Format::has_minimum) {
             mine = fmaf(a_minimum[r], tile.b_sum[block][Shape::token(t)], mine);
             mine = fmaf(exact_float(dots[t][r][0]) * a_scale[0][r], scale, mine);
           } else if constexpr (Tile::subs == 1) {
@@ -264,7 +274,7 @@ ZINC_DEVICE void add_step(Dp4aSums<Shape, matrices>& sum, Dp4aTile<Format, Shape
           } else {
             const float both =
                 fmaf(a_scale[1][r], exact_float(dots[t][r][1]), a_scale[0][r] * exact_float(dots[t][r][0]));
-            mine = fmaf(scale, both, mine);
+            mine = fmaf(both, scale, mine);
           }
         }
       }

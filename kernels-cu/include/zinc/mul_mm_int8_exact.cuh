@@ -2,6 +2,7 @@
 #pragma once
 
 #include "zinc/mul_mm_rows.cuh"
+#include "zinc/quant/q6_k.cuh"
 #include "zinc/quant/quants.cuh"
 
 namespace zinc {
@@ -50,24 +51,32 @@ ZINC_DEVICE float exact_float(int32_t counted) {
   return __uint_as_float(static_cast<uint32_t>(counted)) - __uint_as_float(sum_origin);
 }
 
-// The head of a block of q4_K or q5_K. Sums are counted in a unit of the block, which makes the 6-bit scales factors of
-// whole numbers: 2^15 times its d, as the factors are 2^-15 times the scales, or one where d is zero and the factors
-// are, too. At the next block they are multiplied by the ratio of the units.
-struct KUnit {
-  KNumbers numbers;
+// Sums over blocks of 256 columns are counted in a unit of the block, which makes its scales whole numbers: its d
+// divided by what one of them counts or, where d is zero and the scales are taken for zero, one. At the next block they
+// are multiplied by the ratio of the units.
+struct BlockUnit {
   float unit;
   float inverse;
-  float dmin;
   bool is_zero;
 
-  explicit ZINC_DEVICE KUnit(const uint32_t (&head)[4]) : numbers(head) {
-    const float d = half_to_float(static_cast<uint16_t>(head[0]));
-    dmin = half_to_float(static_cast<uint16_t>(head[0] >> 16));
-    is_zero = d == 0.0f;
-    unit = is_zero ? 1.0f : d / k_factor_unit;
+  ZINC_DEVICE BlockUnit(uint16_t d, float one) {
+    const float number = half_to_float(d);
+    is_zero = number == 0.0f;
+    unit = is_zero ? 1.0f : number / one;
     inverse = 1.0f / unit;
   }
   ZINC_DEVICE float ratio(float unit_before) const { return unit_before * inverse; }
+};
+
+// The head of a block of q4_K or q5_K.
+struct KUnit : BlockUnit {
+  KNumbers numbers;
+  float dmin;
+
+  explicit ZINC_DEVICE KUnit(const uint32_t (&head)[4])
+      : BlockUnit(static_cast<uint16_t>(head[0]), k_factor_unit),
+        numbers(head),
+        dmin(half_to_float(static_cast<uint16_t>(head[0] >> 16))) {}
   // In units: what the integer sum of a block is multiplied by, and what is added for its minimum.
   ZINC_DEVICE float scale(unsigned block) const {
     return is_zero ? 0.0f : number(numbers.scales, block) * k_factor_unit;
@@ -82,6 +91,19 @@ struct KUnit {
   static ZINC_DEVICE float number(const uint32_t (&of)[2], unsigned block) {
     return BiasedQuants<0>::to_float(block < 4 ? of[0] : of[1], block % 4);
   }
+};
+
+// The end of a block of q6_K. A sum over 32 columns of quants less 32, times scales, times tokens is a whole number,
+// exact in f32 in any order.
+struct Q6Unit : BlockUnit {
+  static constexpr unsigned scales_at = 192;
+  static constexpr unsigned factor_at = 208;
+  static_assert(32 * 32 * 128 * 127 < 1 << 24);
+
+  explicit ZINC_DEVICE Q6Unit(uint16_t d) : BlockUnit(d, 1.0f) {}
+  // Of a block in shared memory.
+  explicit ZINC_DEVICE Q6Unit(const uint8_t* block) : Q6Unit(*reinterpret_cast<const uint16_t*>(block + factor_at)) {}
+  ZINC_DEVICE int32_t scale(int32_t of) const { return is_zero ? 0 : of; }
 };
 
 }  // namespace zinc

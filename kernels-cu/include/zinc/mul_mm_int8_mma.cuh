@@ -50,6 +50,39 @@ struct MmaShape {
 template <class Shape>
 using MmaSums = float[Shape::token_tiles][Shape::row_tiles][4];
 
+// The units that the sums of a chunk's rows are counted in, and their ratios to those of the chunk before; two
+// neighbouring rows each.
+template <class Shape>
+struct MmaUnits {
+  alignas(16) float2 unit[Shape::rows / 2];
+  alignas(16) float2 ratio[Shape::rows / 2];
+
+  ZINC_DEVICE void store(unsigned s, const BlockUnit& of, const MmaUnits* before) {
+    reinterpret_cast<float*>(unit)[s] = of.unit;
+    reinterpret_cast<float*>(ratio)[s] =
+        before == nullptr ? 1.0f : of.ratio(reinterpret_cast<const float*>(before->unit)[s]);
+  }
+};
+template <bool present, class Shape>
+struct MmaChunkUnits {
+  MmaUnits<Shape> units[2];
+};
+template <class Shape>
+struct MmaChunkUnits<false, Shape> {};
+
+template <class Shape>
+ZINC_DEVICE void scale_rows(MmaSums<Shape>& sum, const float2 (&by)[Shape::rows / 2], unsigned pair) {
+#pragma unroll
+  for (unsigned r = 0; r < Shape::row_tiles; ++r) {
+    const float2 factor = by[pair + 8 * r];
+#pragma unroll
+    for (unsigned t = 0; t < Shape::token_tiles; ++t) {
+#pragma unroll
+      for (unsigned e = 0; e < 4; ++e) sum[t][r][e] *= e / 2 == 0 ? factor.x : factor.y;
+    }
+  }
+}
+
 // How a token's 32 columns lie in the operand of the instruction.
 enum class TokenForm {
   halves,          // binary16; lane 4 group + part has columns 8 part .. 8 part + 7 of token group
@@ -235,8 +268,7 @@ struct MmaKRows {
   struct Table {
     alignas(16) uint2 factor[chunk_blocks][Shape::rows / 2];  // of the quants, twice in a word
     alignas(16) float2 minimum[chunk_blocks][Shape::rows / 2];
-    alignas(16) float2 unit[Shape::rows / 2];
-    alignas(16) float2 ratio[Shape::rows / 2];
+    MmaUnits<Shape> units;
   };
   struct Tile {
     RawRows<wide, Format, Shape> raw[2];
@@ -252,7 +284,6 @@ struct MmaKRows {
     if (step % chunk_steps != 0) return;
     const uint32_t chunk = step / chunk_steps;
     Table& table = tile.table[chunk % 2];
-    const Table& before = tile.table[(chunk + 1) % 2];
     for (unsigned s = threadIdx.x; s < Shape::rows; s += Shape::threads) {
       const uint8_t* const head = tile.raw[chunk % 2].of[s] + tile.raw[0].shift(from, s, chunk);
       uint32_t words[4];
@@ -263,9 +294,7 @@ struct MmaKRows {
         for (unsigned i = 0; i < 4; ++i) words[i] = reinterpret_cast<const uint32_t*>(head)[i];
       }
       const KUnit unit(words);
-      reinterpret_cast<float*>(table.unit)[s] = unit.unit;
-      reinterpret_cast<float*>(table.ratio)[s] =
-          chunk == 0 ? 1.0f : unit.ratio(reinterpret_cast<const float*>(before.unit)[s]);
+      table.units.store(s, unit, chunk == 0 ? nullptr : &tile.table[(chunk + 1) % 2].units);
 #pragma unroll
       for (unsigned block = 0; block < chunk_blocks; ++block) {
         reinterpret_cast<uint32_t*>(table.factor[block])[s] = unit.is_zero ? 0 : unit.numbers.factor(block);
@@ -275,10 +304,10 @@ struct MmaKRows {
   }
 
   ZINC_DEVICE void rescale(MmaSums<Shape>& sum, uint32_t step) const {
-    if (step % chunk_steps == 0) scale_rows(sum, tile.table[step / chunk_steps % 2].ratio);
+    if (step % chunk_steps == 0) scale_rows<Shape>(sum, tile.table[step / chunk_steps % 2].units.ratio, lane.pair);
   }
   ZINC_DEVICE void finish(MmaSums<Shape>& sum, uint32_t step) const {
-    scale_rows(sum, tile.table[step / chunk_steps % 2].unit);
+    scale_rows<Shape>(sum, tile.table[step / chunk_steps % 2].units.unit, lane.pair);
   }
 
   ZINC_DEVICE void multiply(MmaSums<Shape>& sum, uint32_t step, unsigned q, const Tokens& tokens,
@@ -344,17 +373,6 @@ struct MmaKRows {
       }
     }
   }
-  ZINC_DEVICE void scale_rows(MmaSums<Shape>& sum, const float2 (&by)[Shape::rows / 2]) const {
-#pragma unroll
-    for (unsigned r = 0; r < Shape::row_tiles; ++r) {
-      const float2 factor = by[lane.pair + 8 * r];
-#pragma unroll
-      for (unsigned t = 0; t < Shape::token_tiles; ++t) {
-#pragma unroll
-        for (unsigned e = 0; e < 4; ++e) sum[t][r][e] *= e / 2 == 0 ? factor.x : factor.y;
-      }
-    }
-  }
 };
 template <bool wide, class Shape>
 struct MmaRows<wide, Q4K, Shape> : MmaKRows<wide, Q4K, Shape> {};
@@ -371,6 +389,7 @@ struct MmaFragmentRows {
   static constexpr bool level = level_;
   static constexpr unsigned scale_floats = 1;
   static constexpr unsigned subs = token_block / Format::scale_columns;
+  static constexpr bool has_units = Format::block_columns == chunk_columns;
   using Scales = TokenScales<scale_floats, Shape>;
 
   // Fragments and scales of a step. A scale's place: block, two rows, sub-block, row.
@@ -378,7 +397,7 @@ struct MmaFragmentRows {
     alignas(16) uint32_t a[Shape::rows / 16][step_fragments][warp_size][4];
     alignas(16) float scale[step_blocks][Shape::rows / 2][subs][2];
   };
-  struct Tile {
+  struct Tile : MmaChunkUnits<has_units, Shape> {
     RawRows<level, Format, Shape, extra> raw[2];
     Step step[2];
   };
@@ -387,11 +406,17 @@ struct MmaFragmentRows {
   LanePlace<Tokens, Shape, true> lane;
 
   ZINC_DEVICE void copy(uint32_t chunk) { tile.raw[chunk % 2].copy(from, chunk); }
-  ZINC_DEVICE void rescale(MmaSums<Shape>&, uint32_t) const {}
-  ZINC_DEVICE void finish(MmaSums<Shape>&, uint32_t) const {}
+  ZINC_DEVICE void rescale(MmaSums<Shape>& sum, uint32_t step) const {
+    if constexpr (has_units) {
+      if (step % chunk_steps == 0) scale_rows<Shape>(sum, tile.units[step / chunk_steps % 2].ratio, lane.pair);
+    }
+  }
+  ZINC_DEVICE void finish(MmaSums<Shape>& sum, uint32_t step) const {
+    if constexpr (has_units) scale_rows<Shape>(sum, tile.units[step / chunk_steps % 2].unit, lane.pair);
+  }
 };
 
-// q6_K: quants are whole numbers in binary16, and so are the sums over a scale in f32.
+// q6_K: quants are whole numbers in binary16, and sums in f32, also of 16 columns times their scale and 16 more.
 template <bool wide, class Shape>
 struct MmaRows<wide, Q6K, Shape> : MmaFragmentRows<false, Q6K, Shape, TokenForm::halves_by_half, 16, 4> {
   using Base = MmaFragmentRows<false, Q6K, Shape, TokenForm::halves_by_half, 16, 4>;
@@ -407,6 +432,12 @@ struct MmaRows<wide, Q6K, Shape> : MmaFragmentRows<false, Q6K, Shape, TokenForm:
     const unsigned half = step % chunk_steps / 2;  // of the block
     const unsigned upper = step % 2;               // whether the quants' lower bits are the upper four of a byte
     auto& to = tile.step[step % 2];
+    if (step % chunk_steps == 0) {
+      for (unsigned s = threadIdx.x; s < Shape::rows; s += Shape::threads) {
+        const Q6Unit unit(tile.raw[chunk % 2].of[s] + tile.raw[0].shift(from, s, chunk));
+        tile.units[chunk % 2].store(s, unit, chunk == 0 ? nullptr : &tile.units[(chunk + 1) % 2]);
+      }
+    }
 #pragma unroll 1
     for (unsigned r = warp_id(); r < Shape::rows / 16; r += Shape::warps) {
       uint32_t fragment[step_blocks][2][4];  // of a block's two scales
@@ -438,9 +469,9 @@ struct MmaRows<wide, Q6K, Shape> : MmaFragmentRows<false, Q6K, Shape, TokenForm:
           }
         }
         // A lane has one of the four scales of the step.
-        const unsigned at = shift + 192 + 4 * (step % chunk_steps) + part;
-        const float d = half_to_float(*reinterpret_cast<const uint16_t*>(raw + shift + 208));
-        to.scale[part / 2][s / 2][part % 2][h] = d * SignedQuants::to_float(raw[at], 0);
+        const unsigned at = shift + Q6Unit::scales_at + 4 * (step % chunk_steps) + part;
+        const int32_t scale = Q6Unit(raw + shift).scale(static_cast<int8_t>(raw[at]));
+        to.scale[part / 2][s / 2][part % 2][h] = static_cast<float>(scale);
       }
 #pragma unroll
       for (unsigned q = 0; q < step_blocks; ++q) {
@@ -478,7 +509,7 @@ struct MmaRows<wide, Q6K, Shape> : MmaFragmentRows<false, Q6K, Shape, TokenForm:
 #pragma unroll
         for (unsigned e = 0; e < 4; ++e) {
           const float both = fmaf(by[r][2 + e / 2], c[1][e], by[r][e / 2] * c[0][e]);
-          sum[t][r][e] = fmaf(e % 2 == 0 ? scale.x : scale.y, both, sum[t][r][e]);
+          sum[t][r][e] = fmaf(both, e % 2 == 0 ? scale.x : scale.y, sum[t][r][e]);
         }
       }
     }

@@ -57,13 +57,13 @@ ZINC_DEVICE uint32_t bytes_to_halves(uint32_t word, unsigned odd) {
   return exact_halves(and_xor(odd == 0 ? word : word >> 8, 0x00FF00FFu, 0x64806480u), one, minus_1152);
 }
 
-// A stage: 64 columns of the rows, as the operand of the instruction, and of the tokens, raw. Columns of a block of 32
-// are in the operands' order: number 2 part + e of the eight of piece 2 c + odd is column 8 part + 4 c + 2 e + odd or,
-// by_half, where product c has half of the columns, 16 c + 4 part + 2 e + odd.
-template <class Shape, bool by_half = false>
+// A stage: 64 columns of the rows, as one operand of the instruction or as the sum of several, and of the tokens, raw.
+// Columns of a block of 32 are in the operands' order: number 2 part + e of the eight of piece 2 c + odd is column
+// 8 part + 4 c + 2 e + odd.
+template <class Shape, unsigned operands = 1>
 struct Int8Stage {
   using Rows = WgmmaOperand<Shape::rows>;
-  Rows rows;
+  Rows rows[operands];
   uint4 tokens[Shape::tokens][step_columns / 16];
 
   // Pieces are exchanged, so that lanes that read a column of fours of tokens meet in no bank.
@@ -76,17 +76,8 @@ struct Int8Stage {
 #pragma unroll
     for (unsigned h = 0; h < 2; ++h) {
       const uint4(&token)[step_columns / 16] = tokens[first + group + 8 * h];
-      uint32_t words[2];
-      if constexpr (by_half) {
-#pragma unroll
-        for (unsigned c = 0; c < 2; ++c) {
-          words[c] = reinterpret_cast<const uint32_t*>(&token[place(group, 2 * q + c)])[part];
-        }
-      } else {
-        const uint2 two = reinterpret_cast<const uint2*>(&token[place(group, 2 * q + part / 2)])[part % 2];
-        words[0] = two.x;
-        words[1] = two.y;
-      }
+      const uint2 two = reinterpret_cast<const uint2*>(&token[place(group, 2 * q + part / 2)])[part % 2];
+      const uint32_t words[2] = {two.x, two.y};
 #pragma unroll
       for (unsigned c = 0; c < 2; ++c) {
 #pragma unroll
@@ -118,8 +109,8 @@ struct Int8TokenCopies {
           piece * 16;
     }
   }
-  template <bool by_half>
-  ZINC_DEVICE void copy(Int8Stage<Shape, by_half>& to, unsigned step) const {
+  template <unsigned operands>
+  ZINC_DEVICE void copy(Int8Stage<Shape, operands>& to, unsigned step) const {
     const SharedPlace at = shared_place(&to.tokens) + place;
 #pragma unroll
     for (unsigned i = 0; i < rounds; ++i) {
@@ -180,6 +171,43 @@ ZINC_DEVICE void read_rows(const float (&from)[rows], float (&to)[rows / 4]) {
 // A lane's sums of 64 rows and 16 tokens: [j][2 h + e] of row 2 j + e of its rows and token group + 8 h.
 using Int8WgmmaSums = float[Int8WgmmaShape<1, 1>::rows / 8][4];
 
+// The units that the sums of a chunk's rows are counted in, and their ratios to those of the chunk before.
+template <class Shape>
+struct WgmmaUnits {
+  alignas(16) float unit[Shape::rows];
+  alignas(16) float ratio[Shape::rows];
+
+  // Before the first chunk sums are zero, and so may be the unit.
+  ZINC_DEVICE void store(unsigned row, const BlockUnit& of, float& last_unit) {
+    unit[row] = of.unit;
+    ratio[row] = of.ratio(last_unit);
+    last_unit = of.unit;
+  }
+  ZINC_DEVICE void rescale(Int8WgmmaSums& sums) const { scale_rows(sums, ratio); }
+  ZINC_DEVICE void finish(Int8WgmmaSums& sums) const { scale_rows(sums, unit); }
+
+ private:
+  static ZINC_DEVICE void scale_rows(Int8WgmmaSums& sums, const float (&by)[Shape::rows]) {
+    float factors[Shape::lane_rows];
+    read_rows(by, factors);
+#pragma unroll
+    for (unsigned j = 0; j < Shape::rows / 8; ++j) {
+#pragma unroll
+      for (unsigned i = 0; i < 4; ++i) sums[j][i] *= factors[2 * j + i % 2];
+    }
+  }
+};
+
+// Adds products times the first scale of their token.
+template <class Pair>
+ZINC_DEVICE void add_scaled(Int8WgmmaSums& sums, const Int8WgmmaSums& products, const Pair& scales) {
+#pragma unroll
+  for (unsigned j = 0; j < sizeof sums / sizeof sums[0]; ++j) {
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) sums[j][i] = fmaf(products[j][i], scales.of[i / 2][0], sums[j][i]);
+  }
+}
+
 // The lanes of a bringing warp make 16 of the rows: two share one, each has half of the words of every block. Lanes
 // that store together have operand rows that differ in the last three bits.
 struct WgmmaRowLane {
@@ -199,7 +227,7 @@ struct WgmmaRowLane {
 
 // How a format's rows are brought and multiplied: a struct with
 //   level         whether matrices are 16-byte aligned
-//   row_parts     in how many parts products are formed: one of 32 columns, or two of 32 rows of 16 columns twice
+//   operands      how many a row is the sum of
 //   bringing_registers, multiplying_registers   of a thread
 //   scale_floats  of a token and block
 //   Chunk         what is needed of 256 columns beside the stages
@@ -218,7 +246,7 @@ struct WgmmaRows;
 template <class Format, class Shape>
 struct WgmmaKRows {
   static constexpr bool level = true;
-  static constexpr unsigned row_parts = 1;
+  static constexpr unsigned operands = 1;
   static constexpr unsigned bringing_registers = 88;
   static constexpr unsigned multiplying_registers = 208;
   static constexpr unsigned scale_floats = 2;
@@ -230,8 +258,7 @@ struct WgmmaKRows {
 
   struct Chunk {
     alignas(16) float minimum[chunk_blocks][Shape::rows];
-    alignas(16) float unit[Shape::rows];
-    alignas(16) float ratio[Shape::rows];
+    WgmmaUnits<Shape> units;
     Scales scales;
   };
 
@@ -259,11 +286,7 @@ struct WgmmaKRows {
     const unsigned half = WgmmaRowLane::half();
     const uint32_t words[4] = {head.x, head.y, head.z, head.w};
     const KUnit unit(words);
-    if (half == 0) {
-      to.unit[row] = unit.unit;
-      to.ratio[row] = unit.ratio(last_unit);  // before the first chunk sums are zero
-    }
-    last_unit = unit.unit;
+    if (half == 0) to.units.store(row, unit, last_unit);
     const unsigned first = half * (chunk_blocks / 2);
     const uint32_t minimums = half == 0 ? unit.numbers.minimums[0] : unit.numbers.minimums[1];
 #pragma unroll
@@ -299,11 +322,11 @@ struct WgmmaKRows {
   }
 
   using RowNumbers = float[Shape::lane_rows];
-  static ZINC_DEVICE void read(RowNumbers& minimums, const Chunk& chunk, unsigned block, unsigned) {
+  static ZINC_DEVICE void read(RowNumbers& minimums, const Chunk& chunk, unsigned block) {
     read_rows(chunk.minimum[block], minimums);
   }
-  static ZINC_DEVICE void rescale(Int8WgmmaSums& sums, const Chunk& chunk) { scale_rows(sums, chunk.ratio); }
-  static ZINC_DEVICE void finish(Int8WgmmaSums& sums, const Chunk& chunk) { scale_rows(sums, chunk.unit); }
+  static ZINC_DEVICE void rescale(Int8WgmmaSums& sums, const Chunk& chunk) { chunk.units.rescale(sums); }
+  static ZINC_DEVICE void finish(Int8WgmmaSums& sums, const Chunk& chunk) { chunk.units.finish(sums); }
   static constexpr bool adds_before = true;
   static ZINC_DEVICE void add(Int8WgmmaSums& sums, const RowNumbers& minimums, const typename Scales::Pair& scales) {
 #pragma unroll
@@ -315,12 +338,8 @@ struct WgmmaKRows {
     }
   }
   static ZINC_DEVICE void drain(Int8WgmmaSums& sums, const Int8WgmmaSums& products, const RowNumbers&,
-                                const typename Scales::Pair& scales, unsigned) {
-#pragma unroll
-    for (unsigned j = 0; j < Shape::rows / 8; ++j) {
-#pragma unroll
-      for (unsigned i = 0; i < 4; ++i) sums[j][i] = fmaf(products[j][i], scales.of[i / 2][0], sums[j][i]);
-    }
+                                const typename Scales::Pair& scales) {
+    add_scaled(sums, products, scales);
   }
 
  private:
@@ -330,15 +349,6 @@ struct WgmmaKRows {
 #pragma unroll
     for (unsigned step = 0; step < chunk_steps; ++step) {
       quants[step] = __ldg(reinterpret_cast<const uint4*>(from + quants_at + step * 32) + WgmmaRowLane::half());
-    }
-  }
-  static ZINC_DEVICE void scale_rows(Int8WgmmaSums& sums, const float (&by)[Shape::rows]) {
-    float factors[Shape::lane_rows];
-    read_rows(by, factors);
-#pragma unroll
-    for (unsigned j = 0; j < Shape::rows / 8; ++j) {
-#pragma unroll
-      for (unsigned i = 0; i < 4; ++i) sums[j][i] *= factors[2 * j + i % 2];
     }
   }
 };
@@ -367,9 +377,8 @@ struct WgmmaRawRows {
   }
 };
 
-// What formats share whose rows come by way of these: the state of a bringing thread, and that sums are counted in no
-// unit of the rows. The two lanes of a row store half_bytes apart in a piece, or pieces of their own.
-template <bool level_, unsigned half_bytes, class Format, class Shape>
+// What formats share whose rows come by way of these: the state of a bringing thread.
+template <bool level_, class Format, class Shape>
 struct WgmmaCopiedRows {
   static constexpr bool level = level_;
   static constexpr unsigned bringing_registers = 88;
@@ -386,7 +395,7 @@ struct WgmmaCopiedRows {
 
   ZINC_DEVICE void start(Shared& shared, const Source& of) {
     source.first = of.first;
-    place = WgmmaRowLane::place() + WgmmaRowLane::half() * half_bytes;
+    place = WgmmaRowLane::place() + WgmmaRowLane::half() * 8;
     chunk = 0;
     shared.copy(source, 0, number);
   }
@@ -403,21 +412,17 @@ struct WgmmaCopiedRows {
   }
 
   static constexpr bool adds_before = false;
-  template <class Chunk>
-  static ZINC_DEVICE void rescale(Int8WgmmaSums&, const Chunk&) {}
-  template <class Chunk>
-  static ZINC_DEVICE void finish(Int8WgmmaSums&, const Chunk&) {}
 };
 
 // q8_0: quants are whole numbers in binary16.
 template <class Shape>
-struct WgmmaRows<Q8_0, Shape> : WgmmaCopiedRows<true, 8, Q8_0, Shape> {
-  using Base = WgmmaCopiedRows<true, 8, Q8_0, Shape>;
+struct WgmmaRows<Q8_0, Shape> : WgmmaCopiedRows<true, Q8_0, Shape> {
+  using Base = WgmmaCopiedRows<true, Q8_0, Shape>;
   using Scales = typename Base::Scales;
   using Shared = typename Base::Shared;
   using Base::number;
   using Base::place;
-  static constexpr unsigned row_parts = 1;
+  static constexpr unsigned operands = 1;
   using Stage = Int8Stage<Shape>;
 
   struct Chunk {
@@ -452,11 +457,13 @@ struct WgmmaRows<Q8_0, Shape> : WgmmaCopiedRows<true, 8, Q8_0, Shape> {
     }
   }
   using RowNumbers = float[Shape::lane_rows];
-  static ZINC_DEVICE void read(RowNumbers& scales, const Chunk& chunk, unsigned block, unsigned) {
+  static ZINC_DEVICE void read(RowNumbers& scales, const Chunk& chunk, unsigned block) {
     read_rows(chunk.scale[block], scales);
   }
+  static ZINC_DEVICE void rescale(Int8WgmmaSums&, const Chunk&) {}
+  static ZINC_DEVICE void finish(Int8WgmmaSums&, const Chunk&) {}
   static ZINC_DEVICE void drain(Int8WgmmaSums& sums, const Int8WgmmaSums& products, const RowNumbers& row_scales,
-                                const typename Scales::Pair& scales, unsigned) {
+                                const typename Scales::Pair& scales) {
 #pragma unroll
     for (unsigned j = 0; j < Shape::rows / 8; ++j) {
 #pragma unroll
@@ -467,48 +474,40 @@ struct WgmmaRows<Q8_0, Shape> : WgmmaCopiedRows<true, 8, Q8_0, Shape> {
   }
 };
 
-// q6_K: quants are whole numbers in binary16, and so are the sums over a scale in f32.
+// q6_K: quants times scales have 12 bits and a sign, so that a row is the sum of two operands: the quants times the
+// scale's upper five bits, and times its lower three.
 template <class Shape>
-struct WgmmaRows<Q6K, Shape> : WgmmaCopiedRows<false, 0, Q6K, Shape> {
-  using Base = WgmmaCopiedRows<false, 0, Q6K, Shape>;
+struct WgmmaRows<Q6K, Shape> : WgmmaCopiedRows<false, Q6K, Shape> {
+  using Base = WgmmaCopiedRows<false, Q6K, Shape>;
   using Scales = typename Base::Scales;
   using Shared = typename Base::Shared;
   using Base::chunk;
   using Base::number;
   using Base::place;
   using Base::source;
-  static constexpr unsigned row_parts = 2;
-  static constexpr unsigned subs = token_block / Q6K::scale_columns;
-  static constexpr unsigned part_rows = Shape::rows / row_parts;
-  using Stage = Int8Stage<Shape, true>;
+  static constexpr unsigned operands = 2;
+  using Stage = Int8Stage<Shape, operands>;
 
   struct Chunk {
-    alignas(16) float scale[chunk_blocks][subs][Shape::rows];
+    WgmmaUnits<Shape> units;
     Scales scales;
   };
+  float last_unit;
+  bool is_zero;
 
-  static ZINC_DEVICE WgmmaRows make(const RowSource<Q6K, Shape>& source) { return {{source, 0, 0, 0}}; }
+  static ZINC_DEVICE WgmmaRows make(const RowSource<Q6K, Shape>& source) { return {{source, 0, 0, 0}, 0.0f, false}; }
 
-  ZINC_DEVICE const uint8_t* block(const Shared& shared) const {
-    const unsigned row = WgmmaRowLane::row();
-    const auto& raw = shared.raw[number % 2];
-    return raw.of[row] + raw.shift(source, row, chunk);
+  ZINC_DEVICE void start(Shared& shared, const RowSource<Q6K, Shape>& of) {
+    Base::start(shared, of);
+    last_unit = 0.0f;
   }
   ZINC_DEVICE void store_chunk(Shared& shared, Chunk& to, bool more) {
     Base::next_chunk(shared, more);
-    constexpr unsigned scales_at = 192;
-    constexpr unsigned factor_at = 208;
-    const unsigned half = WgmmaRowLane::half();
-    const uint8_t* const from = block(shared);
-    const float d = half_to_float(*reinterpret_cast<const uint16_t*>(from + factor_at));
-#pragma unroll
-    for (unsigned i = 0; i < chunk_blocks / 2; ++i) {
-      const unsigned at = half * (chunk_blocks / 2) + i;
-#pragma unroll
-      for (unsigned s = 0; s < subs; ++s) {
-        to.scale[at][s][WgmmaRowLane::row()] = d * SignedQuants::to_float(from[scales_at + at * subs + s], 0);
-      }
-    }
+    const unsigned row = WgmmaRowLane::row();
+    const auto& raw = shared.raw[number % 2];
+    const Q6Unit unit(raw.of[row] + raw.shift(source, row, chunk));
+    is_zero = unit.is_zero;
+    if (WgmmaRowLane::half() == 0) to.units.store(row, unit, last_unit);
   }
   ZINC_DEVICE void store(const Shared& shared, Stage& to, unsigned step) const {
     constexpr unsigned high_at = 128;
@@ -519,7 +518,8 @@ struct WgmmaRows<Q6K, Shape> : WgmmaCopiedRows<false, 0, Q6K, Shape> {
     const unsigned row = WgmmaRowLane::row();
     const auto& raw = shared.raw[number % 2];
     const unsigned half = WgmmaRowLane::half();
-    const unsigned at = raw.shift(source, row, chunk) + half * 16;
+    const unsigned block = raw.shift(source, row, chunk);
+    const unsigned at = block + half * 16;
     const unsigned upper = step % 2;  // whether the quants' lower bits are the upper four of a byte
     uint32_t high[4];
     shared_words(raw.of[row], at + high_at + step / 2 * 32, high);
@@ -527,43 +527,41 @@ struct WgmmaRows<Q6K, Shape> : WgmmaCopiedRows<false, 0, Q6K, Shape> {
     for (unsigned q = 0; q < step_blocks; ++q) {
       uint32_t low[4];
       shared_words(raw.of[row], at + step / 2 * 64 + q * 32, low);
+      const uint32_t scale = raw.of[row][block + Q6Unit::scales_at + (step * step_blocks + q) * 2 + half];
+      const uint32_t factors[operands] = {factor(scale & 0xF8u), factor(scale & 7u)};
 #pragma unroll
-      for (unsigned odd = 0; odd < 2; ++odd) {
-        uint32_t numbers[4];
+      for (unsigned piece = 0; piece < 4; ++piece) {
+        const unsigned odd = piece % 2;
+        uint32_t numbers[2];
 #pragma unroll
-        for (unsigned i = 0; i < 4; ++i) {
-          const uint32_t bits = (high[i] >> (4 * upper)) << (q == 0 ? 4 : 2);
+        for (unsigned i = 0; i < 2; ++i) {
+          const unsigned w = 2 * i + piece / 2;
+          const uint32_t bits = (high[w] >> (4 * upper)) << (q == 0 ? 4 : 2);
           const uint32_t number =
-              ((low[i] >> (4 * upper + 8 * odd)) & 0x000F000Fu) | ((bits >> (8 * odd)) & 0x00300030u) | half_1024;
+              ((low[w] >> (4 * upper + 8 * odd)) & 0x000F000Fu) | ((bits >> (8 * odd)) & 0x00300030u) | half_1024;
           numbers[i] = exact_halves(number, half_one, half_minus_1056);
         }
-        *reinterpret_cast<uint4*>(bytes + (place ^ ((4 * q + 2 * half + odd) * 16))) =
-            make_uint4(numbers[0], numbers[1], numbers[2], numbers[3]);
+#pragma unroll
+        for (unsigned i = 0; i < operands; ++i) {
+          uint8_t* const operand = bytes + i * sizeof(typename Stage::Rows);
+          *reinterpret_cast<uint2*>(operand + (place ^ ((4 * q + piece) * 16))) =
+              make_uint2(exact_halves(numbers[0], factors[i], 0), exact_halves(numbers[1], factors[i], 0));
+        }
       }
     }
   }
-  using RowNumbers = float[subs][Shape::lane_rows / row_parts];
-  static ZINC_DEVICE void read(RowNumbers& scales, const Chunk& chunk, unsigned block, unsigned part) {
-#pragma unroll
-    for (unsigned s = 0; s < subs; ++s) {
-      const auto& from = reinterpret_cast<const float (&)[part_rows]>(chunk.scale[block][s][part * part_rows]);
-      read_rows(from, scales[s]);
-    }
+  struct RowNumbers {};
+  static ZINC_DEVICE void read(RowNumbers&, const Chunk&, unsigned) {}
+  static ZINC_DEVICE void rescale(Int8WgmmaSums& sums, const Chunk& chunk) { chunk.units.rescale(sums); }
+  static ZINC_DEVICE void finish(Int8WgmmaSums& sums, const Chunk& chunk) { chunk.units.finish(sums); }
+  static ZINC_DEVICE void drain(Int8WgmmaSums& sums, const Int8WgmmaSums& products, const RowNumbers&,
+                                const typename Scales::Pair& scales) {
+    add_scaled(sums, products, scales);
   }
-  static ZINC_DEVICE void drain(Int8WgmmaSums& sums, const Int8WgmmaSums& products, const RowNumbers& row_scales,
-                                const typename Scales::Pair& scales, unsigned part) {
-    constexpr unsigned rows = part_rows / 8;
-#pragma unroll
-    for (unsigned j = 0; j < rows; ++j) {
-#pragma unroll
-      for (unsigned i = 0; i < 4; ++i) {
-        const unsigned row = 2 * j + i % 2;
-        const float both = fmaf(row_scales[1][row], products[rows + j][i], row_scales[0][row] * products[j][i]);
-        float& mine = sums[part * rows + j][i];
-        mine = fmaf(scales.of[i / 2][0], both, mine);
-      }
-    }
-  }
+
+ private:
+  // A signed byte as binary16, twice, or zero where all scales are.
+  ZINC_DEVICE uint32_t factor(uint32_t byte) const { return is_zero ? 0 : bytes_to_halves(byte * 0x10001u, 0); }
 };
 
 template <class Format, class Shape>
@@ -631,14 +629,12 @@ ZINC_DEVICE void multiply_tile(WgmmaTile<Format, Shape>& tile, uint32_t k, uint3
   using Tile = WgmmaTile<Format, Shape>;
   using Rows = typename Tile::Rows;
   constexpr unsigned tiles = Shape::token_tiles;
-  constexpr unsigned parts = Rows::row_parts;
-  constexpr unsigned block_pieces = parts * tiles;
-  constexpr unsigned pieces = chunk_blocks * block_pieces;
-  constexpr unsigned stage_pieces = step_blocks * block_pieces;
+  constexpr unsigned pieces = chunk_blocks * tiles;
+  constexpr unsigned stage_pieces = step_blocks * tiles;
   // Operands are made a piece before they are needed, also those of the next chunk.
   constexpr unsigned ready = 3;
   constexpr unsigned places = 4;
-  static_assert(chunk_blocks * tiles % places == 0);
+  static_assert(pieces % places == 0);
   const unsigned first = Shape::warp_token();
 
   Int8WgmmaSums sum[tiles] = {};
@@ -646,36 +642,29 @@ ZINC_DEVICE void multiply_tile(WgmmaTile<Format, Shape>& tile, uint32_t k, uint3
   uint32_t a[places][2][4];
   typename Rows::RowNumbers numbers;
   typename Rows::Scales::Pair scales[2];
-  const auto block_of = [](unsigned p) { return p / block_pieces; };
-  const auto part_of = [](unsigned p) { return p / tiles % parts; };
-  const auto place_of = [=](unsigned p) { return (block_of(p) * tiles + p % tiles) % places; };
+  const auto block_of = [](unsigned p) { return p / tiles; };
   const auto stage_of = [&](unsigned p) -> auto& { return tile.stage[(stage + p / stage_pieces) % Tile::stages]; };
   const auto chunk_of = [&](unsigned p) -> auto& { return tile.chunk[(chunk + p / pieces) % Tile::chunks]; };
   const auto decode = [&](unsigned p) {
     if (p % stage_pieces == 0) tile.stage_ring.wait_full(stage + p / stage_pieces);
-    if (part_of(p) == 0) {
-      stage_of(p).token_fragment(a[place_of(p)], first + p % tiles * 16, block_of(p) % step_blocks);
-    }
+    stage_of(p).token_fragment(a[p % places], first + p % tiles * 16, block_of(p) % step_blocks);
   };
   const auto issue = [&](unsigned p) {
     wgmma_begin();
 #pragma unroll
     for (unsigned c = 0; c < 2; ++c) {
-      const auto& fragment = a[place_of(p)][c];
-      const unsigned column = block_of(p) % step_blocks * 2 + c;
-      if constexpr (parts == 1) {
-        wgmma_half<Shape::rows>(products[p % 2], fragment, wgmma_columns(stage_of(p).rows, 0, column), c != 0);
-      } else {
-        auto& half = reinterpret_cast<float (&)[Shape::rows / 16][4]>(products[p % 2][c * (Shape::rows / 16)]);
-        wgmma_half<Shape::rows / 2>(half, fragment,
-                                    wgmma_columns(stage_of(p).rows, part_of(p) * (Shape::rows / 2), column), false);
+#pragma unroll
+      for (unsigned i = 0; i < Rows::operands; ++i) {
+        const unsigned column = block_of(p) % step_blocks * 2 + c;
+        wgmma_half<Shape::rows>(products[p % 2], a[p % places][c], wgmma_columns(stage_of(p).rows[i], 0, column),
+                                c + i != 0);
       }
     }
     wgmma_commit();
   };
   const auto read_numbers = [&](unsigned p) {
     if (p == pieces) tile.chunk_ring.wait_full(chunk + 1);
-    if (p % tiles == 0) Rows::read(numbers, chunk_of(p), block_of(p) % chunk_blocks, part_of(p));
+    if (p % tiles == 0) Rows::read(numbers, chunk_of(p), block_of(p) % chunk_blocks);
   };
   const auto read_scales = [&](unsigned p) {
     scales[p % 2] = chunk_of(p).scales.pair(block_of(p) % chunk_blocks, first + p % tiles * 16);
@@ -696,7 +685,7 @@ ZINC_DEVICE void multiply_tile(WgmmaTile<Format, Shape>& tile, uint32_t k, uint3
       const auto read_next = [&] {
         if (p + 1 < pieces || more) read_numbers(p + 1);
       };
-      if (parts == 1 && p < tiles) Rows::rescale(sum[p], here);
+      if (p < tiles) Rows::rescale(sum[p], here);
       if (p + 1 < pieces) {
         wgmma_wait_for<1>(products[p % 2]);
       } else {
@@ -706,7 +695,7 @@ ZINC_DEVICE void multiply_tile(WgmmaTile<Format, Shape>& tile, uint32_t k, uint3
         tile.stage_ring.emptied(stage + p / stage_pieces);
       }
       if constexpr (Rows::adds_before) Rows::add(sum[p % tiles], numbers, scales[p % 2]);
-      Rows::drain(sum[p % tiles], products[p % 2], numbers, scales[p % 2], part_of(p));
+      Rows::drain(sum[p % tiles], products[p % 2], numbers, scales[p % 2]);
       // Before the next product is started, which takes its time.
       read_next();
       if (p + 1 < pieces || more) read_scales(p + 1);

@@ -11,7 +11,7 @@
 //@ [arch.120]
 //@ tile = { rows = 64, tokens = 128, small_rows = 64, small_tokens = 64, few = 128, threads = 128, blocks = 1, shared_bytes = 91408 }
 //@ [arch.90a]
-//@ tile = { rows = 64, tokens = 256, small_rows = 64, small_tokens = 128, few = 100, threads = 384, blocks = 1, shared_bytes = 179184 }
+//@ tile = { rows = 64, tokens = 256, small_rows = 64, small_tokens = 128, few = 100, threads = 512, blocks = 1, shared_bytes = 179184 }
 //@ grid = ["min(ceil_div(m, small_rows) * ceil_div(n, small_tokens), sm_count)"]
 #include "zinc/mul_mm_q6k_full_dp4a_q8_1.h"
 

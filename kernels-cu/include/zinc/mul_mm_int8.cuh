@@ -58,7 +58,7 @@ ZINC_DEVICE void mma_tiles(const uint8_t* const (&matrix)[matrices], const Int8T
 template <bool wide, class Scales, unsigned bytes, class Format, class Tiles, unsigned matrices, class Finish>
 ZINC_DEVICE void warps_tiles(const uint8_t* const (&matrix)[matrices], const Int8Tokens& x, uint32_t m, uint32_t k,
                              Finish finish) {
-  using Shape = MmaShape<96 * matrices, matrices == 1 ? 64 : 96, Tiles::threads, matrices>;
+  using Shape = MmaShape<Tiles::threads / 4 * matrices, matrices == 1 ? 64 : 96, Tiles::threads, matrices>;
   using Tile = MmaTile<wide, Format, Shape>;
   static_assert(sizeof(Tile) <= bytes, "the tile is in shared memory");
   ZINC_DYNAMIC_SHARED(Tile, tile);
@@ -77,8 +77,9 @@ ZINC_DEVICE void mul_mm_int8_with(const uint8_t* const (&matrix)[matrices], cons
                                   const float* b_scales, const Push& p, Finish finish) {
   const Int8Tokens x{b_packed, b_scales, p.stride_b_packed, p.stride_b_scale, p.n};
   if constexpr (Tiles::form == DotForm::wgmma) {
-    using Shape = Int8WgmmaShape<Tiles::tokens / 128, matrices>;
-    using Small = Int8WgmmaShape<Tiles::small_tokens / 128, matrices>;
+    constexpr unsigned bringers = Tiles::threads / warpgroup_threads - 2;
+    using Shape = Int8WgmmaShape<Tiles::tokens / 128, matrices, bringers>;
+    using Small = Int8WgmmaShape<Tiles::small_tokens / 128, matrices, bringers>;
     static_assert(Shape::block_threads == Tiles::threads && Shape::tokens == Tiles::tokens);
     static_assert(Shape::matrix_rows == Tiles::rows && Shape::matrix_rows == Tiles::small_rows);
     bool wide = is_aligned(x.packed, 16) && x.packed_pitch % 4 == 0 && p.k % chunk_columns == 0;

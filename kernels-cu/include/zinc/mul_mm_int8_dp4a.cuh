@@ -139,7 +139,7 @@ struct Dp4aRows {
           tile.a_scale[matrix(i)][at][row(i)] = own.scale(in_block + at);
           tile.a_minimum[matrix(i)][at][row(i)] = own.minimum(in_block + at);
         } else {
-          tile.a_scale[matrix(i)][at][row(i)] = static_cast<float>(own.scale(unit[i].integer_scale[run]));
+          tile.a_scale[matrix(i)][at][row(i)] = own.scale(unit[i].integer_scale[run]);
         }
       }
     } else {

@@ -100,10 +100,13 @@ struct Q6Unit : BlockUnit {
   static constexpr unsigned factor_at = 208;
   static_assert(32 * 32 * 128 * 127 < 1 << 24);
 
-  explicit ZINC_DEVICE Q6Unit(uint16_t d) : BlockUnit(d, 1.0f) {}
+  // The unit counts eighths of scales, so that those of the upper five bits are below 2^5.
+  static constexpr float scale_unit = 0.125f;
+
+  explicit ZINC_DEVICE Q6Unit(uint16_t d) : BlockUnit(d, scale_unit) {}
   // Of a block in shared memory.
   explicit ZINC_DEVICE Q6Unit(const uint8_t* block) : Q6Unit(*reinterpret_cast<const uint16_t*>(block + factor_at)) {}
-  ZINC_DEVICE int32_t scale(int32_t of) const { return is_zero ? 0 : of; }
+  ZINC_DEVICE float scale(int32_t of) const { return is_zero ? 0.0f : static_cast<float>(of) * scale_unit; }
 };
 
 }  // namespace zinc

@@ -470,8 +470,7 @@ struct MmaRows<wide, Q6K, Shape> : MmaFragmentRows<false, Q6K, Shape, TokenForm:
         }
         // A lane has one of the four scales of the step.
         const unsigned at = shift + Q6Unit::scales_at + 4 * (step % chunk_steps) + part;
-        const int32_t scale = Q6Unit(raw + shift).scale(static_cast<int8_t>(raw[at]));
-        to.scale[part / 2][s / 2][part % 2][h] = static_cast<float>(scale);
+        to.scale[part / 2][s / 2][part % 2][h] = Q6Unit(raw + shift).scale(static_cast<int8_t>(raw[at]));
       }
 #pragma unroll
       for (unsigned q = 0; q < step_blocks; ++q) {

@@ -15,8 +15,8 @@
 namespace zinc {
 
 // A block computes 64 rows, of `matrices` matrices together, for 128 * token_tiles tokens: a multiplying warp all rows
-// for token_tiles times 16 tokens.
-template <unsigned token_tiles_, unsigned matrices_>
+// for token_tiles times 16 tokens. `bringers` warpgroups bring rows and tokens.
+template <unsigned token_tiles_, unsigned matrices_, unsigned bringers_ = 1>
 struct Int8WgmmaShape {
   static constexpr unsigned token_tiles = token_tiles_;
   static constexpr unsigned matrices = matrices_;
@@ -26,9 +26,10 @@ struct Int8WgmmaShape {
   static constexpr unsigned warps = multipliers * warpgroup_threads / warp_size;
   static constexpr unsigned warp_tokens = 16 * token_tiles;
   static constexpr unsigned tokens = warps * warp_tokens;
-  static constexpr unsigned threads = warpgroup_threads;  // that bring rows and tokens
-  static constexpr unsigned block_threads = threads * (1 + multipliers);
-  static_assert(matrices <= 2);
+  static constexpr unsigned bringers = bringers_;
+  static constexpr unsigned threads = bringers * warpgroup_threads;  // that bring rows and tokens
+  static constexpr unsigned block_threads = threads + multipliers * warpgroup_threads;
+  static_assert(matrices <= 2 && bringers <= 2);
 
   static ZINC_DEVICE unsigned matrix(unsigned row) { return row / matrix_rows; }
   static ZINC_DEVICE unsigned matrix_row(unsigned row) { return row % matrix_rows; }
@@ -133,13 +134,13 @@ struct Int8TokenScales {
   template <class Scales>
   ZINC_DEVICE void copy(const Int8Tokens& x, uint32_t first, uint32_t chunk) {
     constexpr unsigned at_once = Shape::threads / chunk_blocks;
-    static_assert(at_once == 16);
+    static_assert(at_once % 16 == 0);
     uint32_t thread = threadIdx.x;
     forget(thread);
     const unsigned block = thread % chunk_blocks;
     const unsigned token = thread / chunk_blocks;
     const float* const from = x.scales + (chunk * chunk_blocks + block) * Scales::floats;
-    const SharedPlace to = shared_place(&of[block][(token % 8 * 2 + token / 8) * floats]);
+    const SharedPlace to = shared_place(&of[block][(token / 16 * 16 + token % 8 * 2 + token / 8 % 2) * floats]);
 #pragma unroll
     for (unsigned i = 0; i < Shape::tokens / at_once; ++i) {
       const uint64_t entry = min(first + i * at_once + token, x.count - 1) * x.scale_pitch;
@@ -178,9 +179,11 @@ struct WgmmaUnits {
   alignas(16) float ratio[Shape::rows];
 
   // Before the first chunk sums are zero, and so may be the unit.
-  ZINC_DEVICE void store(unsigned row, const BlockUnit& of, float& last_unit) {
-    unit[row] = of.unit;
-    ratio[row] = of.ratio(last_unit);
+  ZINC_DEVICE void store(unsigned row, const BlockUnit& of, float& last_unit, bool stores) {
+    if (stores) {
+      unit[row] = of.unit;
+      ratio[row] = of.ratio(last_unit);
+    }
     last_unit = of.unit;
   }
   ZINC_DEVICE void rescale(Int8WgmmaSums& sums) const { scale_rows(sums, ratio); }
@@ -209,12 +212,21 @@ ZINC_DEVICE void add_scaled(Int8WgmmaSums& sums, const Int8WgmmaSums& products, 
 }
 
 // The lanes of a bringing warp make 16 of the rows: two share one, each has half of the words of every block. Lanes
-// that store together have operand rows that differ in the last three bits.
+// that store together have operand rows that differ in the last three bits. A second warpgroup has the same rows, and
+// every other block.
 struct WgmmaRowLane {
+  static constexpr unsigned warps = warpgroup_threads / warp_size;
   static ZINC_DEVICE unsigned half() { return lane_id() % 2; }
-  static ZINC_DEVICE unsigned operand_row() { return 16 * warp_id() + lane_id() / 2; }
+  static ZINC_DEVICE unsigned operand_row() { return warp_id() % warps * 16 + lane_id() / 2; }
   static ZINC_DEVICE unsigned row() {
-    return 16 * warp_id() + lane_id() / 4 % 4 * 4 + lane_id() / 16 * 2 + lane_id() / 2 % 2;
+    return warp_id() % warps * 16 + lane_id() / 4 % 4 * 4 + lane_id() / 16 * 2 + lane_id() / 2 % 2;
+  }
+  // Whether the lane stores what belongs to the row, not to its blocks.
+  static ZINC_DEVICE bool has_row() { return lane_id() % 2 == 0 && warp_id() < warps; }
+  // Whether the lane's warpgroup has block q of a step.
+  template <class Shape>
+  static ZINC_DEVICE bool has_block(unsigned q) {
+    return Shape::bringers == 1 || warp_id() / warps == q;
   }
   // In bytes, of piece 0 of the row in the operand; the others are exchanged by 16 times their number.
   static ZINC_DEVICE uint32_t place() {
@@ -286,7 +298,7 @@ struct WgmmaKRows {
     const unsigned half = WgmmaRowLane::half();
     const uint32_t words[4] = {head.x, head.y, head.z, head.w};
     const KUnit unit(words);
-    if (half == 0) to.units.store(row, unit, last_unit);
+    to.units.store(row, unit, last_unit, WgmmaRowLane::has_row());
     const unsigned first = half * (chunk_blocks / 2);
     const uint32_t minimums = half == 0 ? unit.numbers.minimums[0] : unit.numbers.minimums[1];
 #pragma unroll
@@ -301,6 +313,7 @@ struct WgmmaKRows {
     const uint32_t factor[2] = {k_factor(factors, 2 * step), k_factor(factors, 2 * step + 1)};
 #pragma unroll
     for (unsigned q = 0; q < step_blocks; ++q) {
+      if (!WgmmaRowLane::has_block<Shape>(q)) continue;
 #pragma unroll
       for (unsigned piece = 0; piece < 4; ++piece) {
         uint32_t two[2];
@@ -381,8 +394,8 @@ struct WgmmaRawRows {
 template <bool level_, class Format, class Shape>
 struct WgmmaCopiedRows {
   static constexpr bool level = level_;
-  static constexpr unsigned bringing_registers = 88;
-  static constexpr unsigned multiplying_registers = 208;
+  static constexpr unsigned bringing_registers = Shape::bringers == 1 ? 88 : 64;
+  static constexpr unsigned multiplying_registers = Shape::bringers == 1 ? 208 : 192;
   static constexpr unsigned scale_floats = 1;
   using Source = RowSource<Format, Shape>;
   using Scales = Int8TokenScales<scale_floats, Shape>;
@@ -447,6 +460,7 @@ struct WgmmaRows<Q8_0, Shape> : WgmmaCopiedRows<true, Q8_0, Shape> {
     const uint8_t* const raw = shared.raw[number % 2].of[WgmmaRowLane::row()] + WgmmaRowLane::half() * 16;
 #pragma unroll
     for (unsigned q = 0; q < step_blocks; ++q) {
+      if (!WgmmaRowLane::has_block<Shape>(q)) continue;
       uint32_t words[4];
       shared_words(raw, (step * step_blocks + q) * Q8_0::block_bytes + 2, words);
 #pragma unroll
@@ -507,13 +521,10 @@ struct WgmmaRows<Q6K, Shape> : WgmmaCopiedRows<false, Q6K, Shape> {
     const auto& raw = shared.raw[number % 2];
     const Q6Unit unit(raw.of[row] + raw.shift(source, row, chunk));
     is_zero = unit.is_zero;
-    if (WgmmaRowLane::half() == 0) to.units.store(row, unit, last_unit);
+    to.units.store(row, unit, last_unit, WgmmaRowLane::has_row());
   }
   ZINC_DEVICE void store(const Shared& shared, Stage& to, unsigned step) const {
     constexpr unsigned high_at = 128;
-    constexpr uint32_t half_1024 = 0x64006400u;
-    constexpr uint32_t half_one = 0x3C003C00u;
-    constexpr uint32_t half_minus_1056 = 0xE420E420u;
     uint8_t* const bytes = reinterpret_cast<uint8_t*>(&to.rows);
     const unsigned row = WgmmaRowLane::row();
     const auto& raw = shared.raw[number % 2];
@@ -525,27 +536,28 @@ struct WgmmaRows<Q6K, Shape> : WgmmaCopiedRows<false, Q6K, Shape> {
     shared_words(raw.of[row], at + high_at + step / 2 * 32, high);
 #pragma unroll
     for (unsigned q = 0; q < step_blocks; ++q) {
+      if (!WgmmaRowLane::has_block<Shape>(q)) continue;
       uint32_t low[4];
       shared_words(raw.of[row], at + step / 2 * 64 + q * 32, low);
       const uint32_t scale = raw.of[row][block + Q6Unit::scales_at + (step * step_blocks + q) * 2 + half];
-      const uint32_t factors[operands] = {factor(scale & 0xF8u), factor(scale & 7u)};
+      const Factors factors[operands] = {upper_factors(scale), lower_factors(scale)};
 #pragma unroll
       for (unsigned piece = 0; piece < 4; ++piece) {
-        const unsigned odd = piece % 2;
-        uint32_t numbers[2];
+        uint32_t numbers[2];  // 1024 + 32 + the quant
 #pragma unroll
         for (unsigned i = 0; i < 2; ++i) {
           const unsigned w = 2 * i + piece / 2;
-          const uint32_t bits = (high[w] >> (4 * upper)) << (q == 0 ? 4 : 2);
-          const uint32_t number =
-              ((low[w] >> (4 * upper + 8 * odd)) & 0x000F000Fu) | ((bits >> (8 * odd)) & 0x00300030u) | half_1024;
-          numbers[i] = exact_halves(number, half_one, half_minus_1056);
+          const int left = 4 - 4 * static_cast<int>(upper) - 2 * static_cast<int>(q);
+          const uint32_t bits = left >= 0 ? high[w] << left : high[w] >> -left;
+          const uint32_t quants = ((low[w] >> (4 * upper)) & 0x0F0F0F0Fu) | (bits & 0x30303030u);
+          numbers[i] = __byte_perm(quants, 0x64646464u, piece % 2 == 0 ? 0x4240u : 0x4341u);
         }
 #pragma unroll
         for (unsigned i = 0; i < operands; ++i) {
           uint8_t* const operand = bytes + i * sizeof(typename Stage::Rows);
           *reinterpret_cast<uint2*>(operand + (place ^ ((4 * q + piece) * 16))) =
-              make_uint2(exact_halves(numbers[0], factors[i], 0), exact_halves(numbers[1], factors[i], 0));
+              make_uint2(exact_halves(numbers[0], factors[i].factor, factors[i].offset),
+                         exact_halves(numbers[1], factors[i].factor, factors[i].offset));
         }
       }
     }
@@ -560,8 +572,23 @@ struct WgmmaRows<Q6K, Shape> : WgmmaCopiedRows<false, Q6K, Shape> {
   }
 
  private:
-  // A signed byte as binary16, twice, or zero where all scales are.
-  ZINC_DEVICE uint32_t factor(uint32_t byte) const { return is_zero ? 0 : bytes_to_halves(byte * 0x10001u, 0); }
+  // A part of a scale in binary16, twice, and -1056 times it.
+  struct Factors {
+    uint32_t factor;
+    uint32_t offset;
+  };
+  ZINC_DEVICE Factors factors_of(uint32_t bits, uint32_t unit, uint32_t bias) const {
+    constexpr uint32_t half_minus_1056 = 0xE420E420u;
+    constexpr uint32_t half_1024 = 0x64006400u;
+    const uint32_t factor = is_zero ? 0 : exact_halves(bits * 0x10001u | half_1024, unit, bias);
+    return {factor, exact_halves(factor, half_minus_1056, 0)};
+  }
+  ZINC_DEVICE Factors upper_factors(uint32_t scale) const {
+    return factors_of(scale >> 3 ^ 16, 0x3C003C00u, 0xE410E410u);  // times 1, less 1024 + 16
+  }
+  ZINC_DEVICE Factors lower_factors(uint32_t scale) const {
+    return factors_of(scale & 7, 0x30003000u, 0xD800D800u);  // times 1/8, less 128
+  }
 };
 
 template <class Format, class Shape>
@@ -739,8 +766,8 @@ ZINC_DEVICE void wgmma_tiles(const uint8_t* const (&matrix)[Shape::matrices], co
   using Rows = typename Tile::Rows;
   // The launch gives every thread as many as there are for all.
   constexpr unsigned registers = 65536 / Shape::block_threads / 8 * 8;
-  static_assert(Rows::bringing_registers + Shape::multipliers * Rows::multiplying_registers <=
-                (1 + Shape::multipliers) * registers);
+  static_assert(Shape::bringers * Rows::bringing_registers + Shape::multipliers * Rows::multiplying_registers <=
+                (Shape::bringers + Shape::multipliers) * registers);
   ZINC_DYNAMIC_SHARED(uint8_t, shared);
   const uint32_t past = static_cast<uint32_t>(reinterpret_cast<uint64_t>(shared)) % Tile::alignment;
   Tile& tile = *reinterpret_cast<Tile*>(shared + (Tile::alignment - past) % Tile::alignment);

@@ -53,38 +53,39 @@ constexpr unsigned shared_bytes = 190000;
   ZINC_EMULATOR_ENTRY(test_##form##_##kernel)
 #define UNPACKED(...) __VA_ARGS__
 // The entry test_wgmma_<kernel>: tiles of 64 rows of all matrices together and 256 tokens, or 128 where there is one.
-#define IN_WGMMA_FORM(kernel, matrices, parameters, statement)                                               \
-  ZINC_KERNEL void test_wgmma_##kernel(UNPACKED parameters, kernel##_push p) {                               \
-    using Tiles = zinc::Int8Tiles<64 / (matrices), 256, 64 / (matrices), 128, 2, 384, zinc::DotForm::wgmma>; \
-    UNPACKED statement;                                                                                      \
-  }                                                                                                          \
+#define IN_WGMMA_FORM(kernel, matrices, bringers, parameters, statement)                                         \
+  ZINC_KERNEL void test_wgmma_##kernel(UNPACKED parameters, kernel##_push p) {                                   \
+    constexpr unsigned threads = (2 + (bringers)) * zinc::warpgroup_threads;                                     \
+    using Tiles = zinc::Int8Tiles<64 / (matrices), 256, 64 / (matrices), 128, 2, threads, zinc::DotForm::wgmma>; \
+    UNPACKED statement;                                                                                          \
+  }                                                                                                              \
   ZINC_EMULATOR_ENTRY(test_wgmma_##kernel)
-#define IN_ALL_FORMS(kernel, matrices, parameters, statement)                       \
+#define IN_ALL_FORMS(kernel, matrices, bringers, parameters, statement)             \
   IN_FORM(dp4a, kernel, (UNPACKED parameters, kernel##_push p), UNPACKED statement) \
   IN_FORM(mma, kernel, (UNPACKED parameters, kernel##_push p), UNPACKED statement)  \
-  IN_WGMMA_FORM(kernel, matrices, parameters, statement)
+  IN_WGMMA_FORM(kernel, matrices, bringers, parameters, statement)
 
 #define PRODUCT (const uint8_t* a, const uint32_t* b, const float* scales, float* d)
 #define GATED (const uint8_t* gate, const uint8_t* up, const uint32_t* b, const float* scales, float* d)
 #define REQUANTIZED \
   (const uint8_t* gate, const uint8_t* up, const uint32_t* b, const float* scales, uint32_t* d_packed, float* d_scales)
 
-IN_ALL_FORMS(mul_mm_q4k_full_dp4a, 1, PRODUCT,
+IN_ALL_FORMS(mul_mm_q4k_full_dp4a, 1, 1, PRODUCT,
              (zinc::mul_mm_int8<zinc::Q4K, Tiles, zinc::ScaleSumPairs, shared_bytes>(a, b, scales, d, p)))
-IN_ALL_FORMS(mul_mm_q5k_full_dp4a, 1, PRODUCT,
+IN_ALL_FORMS(mul_mm_q5k_full_dp4a, 1, 1, PRODUCT,
              (zinc::mul_mm_int8<zinc::Q5K, Tiles, zinc::ScaleSumPairs, shared_bytes>(a, b, scales, d, p)))
-IN_ALL_FORMS(mul_mm_q6k_full_dp4a, 1, PRODUCT,
+IN_ALL_FORMS(mul_mm_q6k_full_dp4a, 1, 2, PRODUCT,
              (zinc::mul_mm_int8<zinc::Q6K, Tiles, zinc::SingleScales, shared_bytes>(a, b, scales, d, p)))
-IN_ALL_FORMS(mul_mm_q6k_full_dp4a_q8_1, 1, PRODUCT,
+IN_ALL_FORMS(mul_mm_q6k_full_dp4a_q8_1, 1, 2, PRODUCT,
              (zinc::mul_mm_int8<zinc::Q6K, Tiles, zinc::ScaleSumPairs, shared_bytes>(a, b, scales, d, p)))
-IN_ALL_FORMS(mul_mm_q8_0_full_dp4a, 1, PRODUCT,
+IN_ALL_FORMS(mul_mm_q8_0_full_dp4a, 1, 1, PRODUCT,
              (zinc::mul_mm_int8<zinc::Q8_0, Tiles, zinc::SingleScales, shared_bytes>(a, b, scales, d, p)))
-IN_ALL_FORMS(mul_mm_q4k_gate_up_swiglu_full_dp4a, 2, GATED,
+IN_ALL_FORMS(mul_mm_q4k_gate_up_swiglu_full_dp4a, 2, 1, GATED,
              (zinc::mul_mm_int8_swiglu<zinc::Q4K, Tiles, shared_bytes>(gate, up, b, scales, d, p)))
-IN_ALL_FORMS(mul_mm_q4k_gate_up_swiglu_full_dp4a_q8, 2, REQUANTIZED,
+IN_ALL_FORMS(mul_mm_q4k_gate_up_swiglu_full_dp4a_q8, 2, 1, REQUANTIZED,
              (zinc::mul_mm_int8_swiglu_requantized<zinc::Q4K, Tiles, zinc::SingleScales, shared_bytes>(gate, up, b,
                                                                                                        scales, d_packed,
                                                                                                        d_scales, p)))
-IN_ALL_FORMS(mul_mm_q4k_gate_up_swiglu_full_dp4a_q8_1, 2, REQUANTIZED,
+IN_ALL_FORMS(mul_mm_q4k_gate_up_swiglu_full_dp4a_q8_1, 2, 1, REQUANTIZED,
              (zinc::mul_mm_int8_swiglu_requantized<zinc::Q4K, Tiles, zinc::ScaleSumPairs, shared_bytes>(
                  gate, up, b, scales, d_packed, d_scales, p)))

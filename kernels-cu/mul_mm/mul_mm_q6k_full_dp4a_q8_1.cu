@@ -8,7 +8,7 @@
 //@ tile = { rows = 64, tokens = 128, small_rows = 64, small_tokens = 64, few = 128, threads = 128, blocks = 1, shared_bytes = 91408 }
 //@ [arch.90]
 //@ tile = { rows = 128, tokens = 256, small_rows = 64, small_tokens = 128, few = 80, threads = 256, blocks = 1, shared_bytes = 182544 }
-//@ [arch.120]
+//@ [arch.100]
 //@ tile = { rows = 64, tokens = 128, small_rows = 64, small_tokens = 64, few = 128, threads = 128, blocks = 1, shared_bytes = 91408 }
 //@ [arch.90a]
 //@ tile = { rows = 64, tokens = 256, small_rows = 64, small_tokens = 128, few = 100, threads = 512, blocks = 1, shared_bytes = 179184 }

@@ -51,6 +51,9 @@ constexpr float half_scale = 32.0f;
 constexpr float half_small = 0x1p-5f;
 // The most that a scaled activation loses below it.
 constexpr float half_loss = 0x1p-25f;
+// As many may lose it, times the largest weight: they then lose nine tenths of the 1e-6 that the contracts allow any
+// output, whatever its terms are. What others lose is far below the 1e-5 of their sum that they allow, too.
+constexpr float half_allowed = 0.9e-6f * half_scale / half_loss;
 
 // How the quants of a word become whole numbers in binary16: bytes that count from -bias, exchanged first where they
 // are signed.
@@ -502,11 +505,10 @@ ZINC_DEVICE bool half_product(HalfSums<Shape>& sum, HalfTile<Format, Shape>& til
   // The bits of floats that are not negative are in their order, NaN above all.
   atomicMax(&limits[0], __float_as_uint(warp_sum<tokens.fours>(tokens.small)));
   atomicMax(&limits[1], __float_as_uint(rows.largest));
-  // Sums of 32 activations lose as much as one. Half of what any output may be off is left to them.
-  constexpr float allowed = 0.5e-6f * half_scale / half_loss;
   const bool bad = __syncthreads_or(!finite);
+  // Sums of 32 activations lose as much as one.
   const float lossy = __uint_as_float(limits[0]) + static_cast<float>(k / 32);
-  return !bad && lossy * __uint_as_float(limits[1]) <= allowed;
+  return !bad && lossy * __uint_as_float(limits[1]) <= half_allowed;
 }
 
 }  // namespace zinc

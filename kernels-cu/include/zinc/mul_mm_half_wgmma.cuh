@@ -547,10 +547,9 @@ ZINC_DEVICE bool half_wgmma_tile(Tile& tile, const RowSource<typename Tile::Form
   const auto verdict = [&] {
     phase_arrive(tile.verdict);
     phase_wait(tile.verdict, 0);
-    constexpr float allowed = 0.5e-6f * half_scale / half_loss;
-    // Sums of 32 activations lose as much as one. Half of what any output may be off is left to them.
+    // Sums of 32 activations lose as much as one.
     const float lossy = __uint_as_float(tile.limits[0]) + static_cast<float>(from.k / token_block);
-    return lossy * __uint_as_float(tile.limits[1]) <= allowed;
+    return lossy * __uint_as_float(tile.limits[1]) <= half_allowed;
   };
   if (threadIdx.x < Shape::threads) {
     if constexpr (moves) give_registers<half_bringer_registers<Format, Shape>>();

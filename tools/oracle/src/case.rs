@@ -410,6 +410,10 @@ pub(crate) enum Fill {
     Sprinkled(f32),
     /// normal, with this value at one place only, counted from the end
     One(usize, f32),
+    /// of random sign, with sizes between these powers of ten
+    Spread(f32, f32),
+    /// normal, times powers of ten from the first to the second in order
+    Growing(f32, f32),
 }
 
 impl Fill {
@@ -427,6 +431,14 @@ impl Fill {
                 Self::Alternating(v) => *value = if index % 2 == 0 { v } else { -v },
                 Self::Sprinkled(v) if index % 7 == 3 => *value = v,
                 Self::One(back, v) if index + 1 + back == count => *value = v,
+                Self::Spread(low, high) => {
+                    let size = 10_f64.powf(f64::from(low) + rng.unit() * f64::from(high - low));
+                    *value = (size as f32).copysign(*value);
+                }
+                Self::Growing(low, high) => {
+                    let power = low + (high - low) * index as f32 / count as f32;
+                    *value *= 10_f64.powf(f64::from(power)) as f32;
+                }
                 _ => {}
             }
         }

@@ -293,9 +293,33 @@ impl Product {
             ("large", Fill::Normal(1e3)),
             ("some large", Fill::Sprinkled(3e3)),
             ("some tiny", Fill::Sprinkled(1e-6)),
+            ("tiny all over", Fill::Normal(1e-6)),
+            ("of many sizes", Fill::Spread(-4.0, 4.0)),
+            ("growing", Fill::Growing(-35.0, 30.0)),
+            ("shrinking", Fill::Growing(4.0, -6.0)),
         ] {
-            cases.add(format!("activations: {label}"), |d| self.fill(d, some, x));
+            // Over several blocks.
+            for k in [some.k, 3 * some.k] {
+                let label = format!("activations: {label}, {k} columns");
+                cases.add(label, |d| self.fill(d, Size { k, ..some }, x));
+            }
         }
+        cases.add("large activations of weights that are zero", |d| {
+            let size = Size { k: 512, ..some };
+            self.fill(d, size, Fill::Normal(1e-3));
+            let (rows, tokens) = (size.m as usize, size.n as usize);
+            let row_bytes = self.weights.row_bytes(512);
+            for matrix in self.matrices() {
+                for row in 0..rows {
+                    d.patch(matrix, row * row_bytes, &vec![0; row_bytes / 2]);
+                }
+            }
+            for token in 0..tokens {
+                let large = Fill::Normal(1e4).make(&mut d.rng, 256);
+                let bytes = Vec::from_iter(large.iter().flat_map(|v| v.to_le_bytes()));
+                d.patch("b", token * 512 * 4, &bytes);
+            }
+        });
         for (row, what) in [(0, f32::NAN), (5, f32::INFINITY)] {
             cases.add(format!("{what} in row {row}"), |d| {
                 self.fill(d, some, plain);

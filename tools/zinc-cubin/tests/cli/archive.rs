@@ -128,31 +128,38 @@ fn flipped_byte_in_an_image_fails_the_check_and_is_never_exported() {
     let mut blob = embedded();
     let at = payloads(&blob) + 30;
     blob[at] ^= 1;
-    let (first, target) = {
+    let (first, damaged) = {
         let archive = Archive::open(&blob).unwrap();
         let kernel = &archive.kernels()[0];
-        (kernel.name.clone(), kernel.targets[0].target.to_string())
+        // The image, and those that cannot be decompressed without it.
+        let mut needs = vec![true];
+        for entry in &kernel.targets[1..] {
+            needs.push(entry.base.is_some_and(|base| needs[base]));
+        }
+        let targets = kernel.targets.iter().zip(needs);
+        let damaged = targets.filter_map(|(entry, needs)| needs.then(|| entry.target.to_string()));
+        (kernel.name.clone(), Vec::from_iter(damaged))
     };
     let file = File::new(&blob);
     let ended = file.run(&["verify", "--static"]);
-    ended.failed(CHECK_FAILED, ["1 of"]);
-    assert!(
-        ended.stdout.contains(&format!("{first} {target}: ")),
-        "{ended:?}"
-    );
+    let count = format!("{} of", damaged.len());
+    ended.failed(CHECK_FAILED, [count.as_str()]);
+    for target in &damaged {
+        let line = format!("{first} {target}: ");
+        assert!(ended.stdout.contains(&line), "{ended:?}");
+    }
 
     let ended = file.run(&["verify", "--static", "--json"]);
-    ended.failed(CHECK_FAILED, ["1 of"]);
+    ended.failed(CHECK_FAILED, [count.as_str()]);
     let failures = ended.object()["failures"].clone();
-    assert_eq!(failures.as_array().unwrap().len(), 1);
-    assert_eq!(
-        (&failures[0]["kernel"], &failures[0]["target"]),
-        (&first.into(), &target.into())
-    );
-    assert!(
-        failures[0]["error"].as_str().unwrap().contains("SHA-256"),
-        "{failures}"
-    );
+    let failures = failures.as_array().unwrap();
+    assert_eq!(failures.len(), damaged.len());
+    for (failure, target) in failures.iter().zip(&damaged) {
+        assert_eq!(failure["kernel"], *first);
+        assert_eq!(failure["target"], *target.as_str());
+        let error = failure["error"].as_str().unwrap();
+        assert!(error.contains("SHA-256"), "{error}");
+    }
 
     let out = file.folder.path().join("new");
     let ended = file.run(&["export", out.to_str().unwrap()]);

@@ -137,7 +137,9 @@ fn flipped_byte_in_an_image_fails_the_check_and_is_never_exported() {
             needs.push(entry.base.is_some_and(|base| needs[base]));
         }
         let targets = kernel.targets.iter().zip(needs);
-        let damaged = targets.filter_map(|(entry, needs)| needs.then(|| entry.target.to_string()));
+        let damaged = targets
+            .filter(|(_, needs)| *needs)
+            .map(|(entry, _)| entry.target.to_string());
         (kernel.name.clone(), Vec::from_iter(damaged))
     };
     let file = File::new(&blob);

@@ -201,15 +201,26 @@ struct WgmmaUnits {
   }
 };
 
-// Adds products times the first scale of their token.
-template <class Pair>
-ZINC_DEVICE void add_scaled(Int8WgmmaSums& sums, const Int8WgmmaSums& products, const Pair& scales) {
-#pragma unroll
-  for (unsigned j = 0; j < sizeof sums / sizeof sums[0]; ++j) {
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i) sums[j][i] = fmaf(products[j][i], scales.of[i / 2][0], sums[j][i]);
+// How sums that are counted in units of the rows take products: times the first scale of their token.
+struct WgmmaUnitSums {
+  template <class Chunk>
+  static ZINC_DEVICE void rescale(Int8WgmmaSums& sums, const Chunk& chunk) {
+    chunk.units.rescale(sums);
   }
-}
+  template <class Chunk>
+  static ZINC_DEVICE void finish(Int8WgmmaSums& sums, const Chunk& chunk) {
+    chunk.units.finish(sums);
+  }
+  template <class RowNumbers, class Pair>
+  static ZINC_DEVICE void drain(Int8WgmmaSums& sums, const Int8WgmmaSums& products, const RowNumbers&,
+                                const Pair& scales) {
+#pragma unroll
+    for (unsigned j = 0; j < sizeof sums / sizeof sums[0]; ++j) {
+#pragma unroll
+      for (unsigned i = 0; i < 4; ++i) sums[j][i] = fmaf(products[j][i], scales.of[i / 2][0], sums[j][i]);
+    }
+  }
+};
 
 // The lanes of a bringing warp make 16 of the rows: two share one, each has half of the words of every block. Lanes
 // that store together have operand rows that differ in the last three bits. A second warpgroup has the same rows, and
@@ -223,11 +234,8 @@ struct WgmmaRowLane {
   }
   // Whether the lane stores what belongs to the row, not to its blocks.
   static ZINC_DEVICE bool has_row() { return lane_id() % 2 == 0 && warp_id() < warps; }
-  // Whether the lane's warpgroup has block q of a step.
-  template <class Shape>
-  static ZINC_DEVICE bool has_block(unsigned q) {
-    return Shape::bringers == 1 || warp_id() / warps == q;
-  }
+  // Where there are two, whether the lane's warpgroup has block q of a step.
+  static ZINC_DEVICE bool has_block(unsigned q) { return warp_id() / warps == q; }
   // In bytes, of piece 0 of the row in the operand; the others are exchanged by 16 times their number.
   static ZINC_DEVICE uint32_t place() {
     using Operand = WgmmaOperand<Int8WgmmaShape<1, 1>::rows>;
@@ -256,7 +264,8 @@ struct WgmmaRows;
 
 // q4_K and q5_K: quants times their 6-bit scales are whole numbers below 2048, and their sums over a block below 2^23.
 template <class Format, class Shape>
-struct WgmmaKRows {
+struct WgmmaKRows : WgmmaUnitSums {
+  static_assert(Shape::bringers == 1);
   static constexpr bool level = true;
   static constexpr unsigned operands = 1;
   static constexpr unsigned bringing_registers = 88;
@@ -313,7 +322,6 @@ struct WgmmaKRows {
     const uint32_t factor[2] = {k_factor(factors, 2 * step), k_factor(factors, 2 * step + 1)};
 #pragma unroll
     for (unsigned q = 0; q < step_blocks; ++q) {
-      if (!WgmmaRowLane::has_block<Shape>(q)) continue;
 #pragma unroll
       for (unsigned piece = 0; piece < 4; ++piece) {
         uint32_t two[2];
@@ -338,8 +346,6 @@ struct WgmmaKRows {
   static ZINC_DEVICE void read(RowNumbers& minimums, const Chunk& chunk, unsigned block) {
     read_rows(chunk.minimum[block], minimums);
   }
-  static ZINC_DEVICE void rescale(Int8WgmmaSums& sums, const Chunk& chunk) { chunk.units.rescale(sums); }
-  static ZINC_DEVICE void finish(Int8WgmmaSums& sums, const Chunk& chunk) { chunk.units.finish(sums); }
   static constexpr bool adds_before = true;
   static ZINC_DEVICE void add(Int8WgmmaSums& sums, const RowNumbers& minimums, const typename Scales::Pair& scales) {
 #pragma unroll
@@ -349,10 +355,6 @@ struct WgmmaKRows {
         sums[j][i] = fmaf(minimums[2 * j + i % 2], scales.of[i / 2][1], sums[j][i]);
       }
     }
-  }
-  static ZINC_DEVICE void drain(Int8WgmmaSums& sums, const Int8WgmmaSums& products, const RowNumbers&,
-                                const typename Scales::Pair& scales) {
-    add_scaled(sums, products, scales);
   }
 
  private:
@@ -394,8 +396,6 @@ struct WgmmaRawRows {
 template <bool level_, class Format, class Shape>
 struct WgmmaCopiedRows {
   static constexpr bool level = level_;
-  static constexpr unsigned bringing_registers = Shape::bringers == 1 ? 88 : 64;
-  static constexpr unsigned multiplying_registers = Shape::bringers == 1 ? 208 : 192;
   static constexpr unsigned scale_floats = 1;
   using Source = RowSource<Format, Shape>;
   using Scales = Int8TokenScales<scale_floats, Shape>;
@@ -435,6 +435,9 @@ struct WgmmaRows<Q8_0, Shape> : WgmmaCopiedRows<true, Q8_0, Shape> {
   using Shared = typename Base::Shared;
   using Base::number;
   using Base::place;
+  static_assert(Shape::bringers == 1);
+  static constexpr unsigned bringing_registers = 88;
+  static constexpr unsigned multiplying_registers = 208;
   static constexpr unsigned operands = 1;
   using Stage = Int8Stage<Shape>;
 
@@ -460,7 +463,6 @@ struct WgmmaRows<Q8_0, Shape> : WgmmaCopiedRows<true, Q8_0, Shape> {
     const uint8_t* const raw = shared.raw[number % 2].of[WgmmaRowLane::row()] + WgmmaRowLane::half() * 16;
 #pragma unroll
     for (unsigned q = 0; q < step_blocks; ++q) {
-      if (!WgmmaRowLane::has_block<Shape>(q)) continue;
       uint32_t words[4];
       shared_words(raw, (step * step_blocks + q) * Q8_0::block_bytes + 2, words);
 #pragma unroll
@@ -491,7 +493,7 @@ struct WgmmaRows<Q8_0, Shape> : WgmmaCopiedRows<true, Q8_0, Shape> {
 // q6_K: quants times scales have 12 bits and a sign, so that a row is the sum of two operands: the quants times the
 // scale's upper five bits, and times its lower three.
 template <class Shape>
-struct WgmmaRows<Q6K, Shape> : WgmmaCopiedRows<false, Q6K, Shape> {
+struct WgmmaRows<Q6K, Shape> : WgmmaCopiedRows<false, Q6K, Shape>, WgmmaUnitSums {
   using Base = WgmmaCopiedRows<false, Q6K, Shape>;
   using Scales = typename Base::Scales;
   using Shared = typename Base::Shared;
@@ -499,6 +501,9 @@ struct WgmmaRows<Q6K, Shape> : WgmmaCopiedRows<false, Q6K, Shape> {
   using Base::number;
   using Base::place;
   using Base::source;
+  static_assert(Shape::bringers == 2);
+  static constexpr unsigned bringing_registers = 64;
+  static constexpr unsigned multiplying_registers = 192;
   static constexpr unsigned operands = 2;
   using Stage = Int8Stage<Shape, operands>;
 
@@ -509,7 +514,9 @@ struct WgmmaRows<Q6K, Shape> : WgmmaCopiedRows<false, Q6K, Shape> {
   float last_unit;
   bool is_zero;
 
-  static ZINC_DEVICE WgmmaRows make(const RowSource<Q6K, Shape>& source) { return {{source, 0, 0, 0}, 0.0f, false}; }
+  static ZINC_DEVICE WgmmaRows make(const RowSource<Q6K, Shape>& source) {
+    return {{source, 0, 0, 0}, {}, 0.0f, false};
+  }
 
   ZINC_DEVICE void start(Shared& shared, const RowSource<Q6K, Shape>& of) {
     Base::start(shared, of);
@@ -536,7 +543,7 @@ struct WgmmaRows<Q6K, Shape> : WgmmaCopiedRows<false, Q6K, Shape> {
     shared_words(raw.of[row], at + high_at + step / 2 * 32, high);
 #pragma unroll
     for (unsigned q = 0; q < step_blocks; ++q) {
-      if (!WgmmaRowLane::has_block<Shape>(q)) continue;
+      if (!WgmmaRowLane::has_block(q)) continue;
       uint32_t low[4];
       shared_words(raw.of[row], at + step / 2 * 64 + q * 32, low);
       const uint32_t scale = raw.of[row][block + Q6Unit::scales_at + (step * step_blocks + q) * 2 + half];
@@ -564,12 +571,6 @@ struct WgmmaRows<Q6K, Shape> : WgmmaCopiedRows<false, Q6K, Shape> {
   }
   struct RowNumbers {};
   static ZINC_DEVICE void read(RowNumbers&, const Chunk&, unsigned) {}
-  static ZINC_DEVICE void rescale(Int8WgmmaSums& sums, const Chunk& chunk) { chunk.units.rescale(sums); }
-  static ZINC_DEVICE void finish(Int8WgmmaSums& sums, const Chunk& chunk) { chunk.units.finish(sums); }
-  static ZINC_DEVICE void drain(Int8WgmmaSums& sums, const Int8WgmmaSums& products, const RowNumbers&,
-                                const typename Scales::Pair& scales) {
-    add_scaled(sums, products, scales);
-  }
 
  private:
   // A part of a scale in binary16, twice, and -1056 times it.

@@ -627,6 +627,9 @@ fn put_on_bases(cache: &Cache, jobs: &[Job<'_>], made: &mut [Made]) -> Result<()
         .with_max_len(1)
         .enumerate()
         .map(|(number, job)| -> Result<Option<Payload>, ArchiveError> {
+            if !code(job) {
+                return Ok(None);
+            }
             let before = jobs.iter().enumerate().filter(|(_, other)| {
                 other.kernel.name == job.kernel.name && code(other) && other.target < job.target
             });
@@ -634,9 +637,6 @@ fn put_on_bases(cache: &Cache, jobs: &[Job<'_>], made: &mut [Made]) -> Result<()
                 return Ok(None);
             };
             let Made { image, payload } = &made[number];
-            if !code(job) {
-                return Ok(None);
-            }
             let on_base = cache.on_base(image, &made[base].image)?;
             let worth_it = on_base.stored_bytes() * 5 <= payload.stored_bytes() * 4;
             Ok(worth_it.then_some(on_base))

@@ -341,6 +341,20 @@ pub(super) fn special_factor(
     format.factors().first().map(|first| (at + first, half))
 }
 
+/// Gives all quants of the first `count` blocks of a buffer their limit, and the inner scales and minimums where
+/// they lie with them; the factors stay as they are.
+pub(super) fn extreme_quants(draft: &mut Draft, buffer: &str, format: Format, count: usize) {
+    let bytes = format.bytes();
+    let (start, len, limit) = match format {
+        Format::Q8_0 => (2, 32, 0x80),
+        Format::Q6K => (0, 192, 0x00),
+        _ => (4, bytes - 4, 0xff),
+    };
+    for block in 0..count {
+        draft.patch(buffer, block * bytes + start, &vec![limit; len]);
+    }
+}
+
 /// `count` rows of `k` values each, `pitch` apart, with NaNs that must not be read between them.
 pub(super) fn pitched(values: &[f32], k: usize, pitch: usize) -> Vec<f32> {
     let mut all = Vec::new();

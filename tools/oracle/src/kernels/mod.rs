@@ -26,6 +26,7 @@ mod gemm;
 mod kv;
 mod moe;
 mod mul_mm;
+mod mul_mm_f16;
 mod mul_mm_int;
 mod mul_mm_requant;
 mod norm_act;
@@ -64,6 +65,7 @@ const FAMILIES: &[&[Entry]] = &[
     kv::ENTRIES,
     moe::ENTRIES,
     mul_mm::ENTRIES,
+    mul_mm_f16::ENTRIES,
     mul_mm_int::ENTRIES,
     mul_mm_requant::ENTRIES,
     norm_act::ENTRIES,

@@ -2,7 +2,7 @@
 //! the shared operand and sums, and the kernels with f32 outputs.
 
 use super::Entry;
-use super::gemm::{EPSILON, Gate, Sum, map_rows, output_rows, silu};
+use super::gemm::{EPSILON, Gate, Sum, extreme_quants, map_rows, output_rows, silu};
 use super::mul_mm::Size;
 use crate::case::{Cases, Draft, Fill};
 use crate::quant::Format;
@@ -269,16 +269,8 @@ impl IntProduct {
         cases.add("extreme quants and weights", |d| {
             self.fill(d, some, plain, Special::Extreme, outputs);
             for matrix in self.matrices() {
-                let bytes = self.weights.bytes();
-                // All quants at their limit, the factors as they were.
-                let (start, len, limit) = match self.weights {
-                    Format::Q8_0 => (2, 32, 0x80),
-                    Format::Q6K => (0, 192, 0x00),
-                    _ => (4, bytes - 4, 0xff),
-                };
-                for block in 0..(some.m * some.k) as usize / self.weights.elements() {
-                    d.patch(matrix, block * bytes + start, &vec![limit; len]);
-                }
+                let blocks = (some.m * some.k) as usize / self.weights.elements();
+                extreme_quants(d, matrix, self.weights, blocks);
             }
         });
         cases.add("zero weights", |d| {

@@ -14,10 +14,11 @@ fn format(kernel: &str) -> Format {
         ("q5_0", Format::Q5_0),
         ("q5_1", Format::Q5_1),
         ("mxfp4", Format::Mxfp4),
+        ("q8_0", Format::Q8_0),
         ("f16", Format::F16),
         ("f32", Format::F32),
     ];
-    // dmmv_q8_0_q8_1 names the format of its activations last.
+    // Products name the format of their activations last.
     let found = formats.iter().find(|(name, _)| kernel.contains(name));
     found.map_or(Format::Q8_0, |(_, format)| *format)
 }
@@ -164,6 +165,14 @@ pub(super) fn shapes(kernel: &'static str) -> Vec<Shape> {
             product(kernel, 8192, HIDDEN, PROMPT),
             product(kernel, HIDDEN, 4096, PROMPT),
             product(kernel, 64, 256, 32).test(),
+        ],
+        "mul_mm_q4k_f16" | "mul_mm_q5k_f16" | "mul_mm_q6k_f16" | "mul_mm_q8_0_f16" => vec![
+            product(kernel, 16384, 4096, 512),
+            product(kernel, 8192, HIDDEN, PROMPT),
+            product(kernel, HIDDEN, 4096, PROMPT),
+            product(kernel, 8192, HIDDEN, 64),
+            product(kernel, 8192, HIDDEN, 2048),
+            product(kernel, 40, 256, 20).test(),
         ],
         "mul_mm_q4k_gate_up_swiglu"
         | "mul_mm_q4k_gate_up_swiglu_full"
@@ -399,7 +408,7 @@ fn router_batch(m: u32, k: u32, tokens: u32) -> Shape {
     }
 }
 
-/// A matrix with many vectors: dense weights, one or two of them, against floats or int8 blocks.
+/// A matrix with many vectors: dense weights, one or two of them, against floats, packed f16 or int8 blocks.
 fn product(kernel: &'static str, m: u32, k: u32, n: u32) -> Shape {
     let fields = zinc_contract::kernel(kernel).map_or(&[] as &[_], |kernel| kernel.fields);
     let has = |name: &str| fields.iter().any(|field| field.name == name);
@@ -433,7 +442,7 @@ fn product(kernel: &'static str, m: u32, k: u32, n: u32) -> Shape {
     for buffer in buffers {
         row = match buffer.name {
             "b_packed" => row.fill("b_packed", Fill::Bytes),
-            "b_scale" => row.fill("b_scale", Fill::Floats(0.005, 0.02)),
+            "b_scale" | "scale" => row.fill(buffer.name, Fill::Floats(0.005, 0.02)),
             "b_scale_dsum" => row.fill("b_scale_dsum", Fill::FactorsAndSums),
             _ => row,
         };
@@ -462,6 +471,8 @@ fn product(kernel: &'static str, m: u32, k: u32, n: u32) -> Shape {
                 let view = match buffer.name {
                     "b" => at(4, k),
                     "b_packed" => at(4, k / 4),
+                    "h" => packed_tokens(c, tile, n, k),
+                    "scale" => at(4, 1),
                     "b_scale" => at(4, k / 32),
                     "b_scale_dsum" => at(8, k / 32),
                     "d" => tile_of(4, m, r, wide),
@@ -484,6 +495,12 @@ fn product(kernel: &'static str, m: u32, k: u32, n: u32) -> Shape {
         .collect();
     let text = format!("{} tiles of {count}x{tile} results", parts.len());
     row.parts(text, parts)
+}
+
+/// The packed f16 numbers of `count` of `n` tokens from `first` on, a multiple of 8.
+pub(super) fn packed_tokens(first: u32, count: u32, n: u32, k: u64) -> View {
+    let [first, count, n] = [first, count, n].map(|tokens| u64::from(tokens) * 128);
+    pieces(first, count, n, k.div_ceil(64))
 }
 
 /// Small shapes that are checked in parts.

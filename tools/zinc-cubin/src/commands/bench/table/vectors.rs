@@ -1,6 +1,6 @@
 //! Kernels that move vectors: norms, activations, rotations, caches, quantization, attention, delta net and the rest.
 
-use super::dense::tokens_checked;
+use super::dense::{packed_tokens, tokens_checked};
 use super::*;
 
 /// Elements that a check of a flat vector looks at in each place.
@@ -147,6 +147,13 @@ pub(super) fn shapes(kernel: &'static str) -> Vec<Shape> {
             quantize_rows(kernel, PROMPT, HIDDEN),
             quantize_rows(kernel, 1, HIDDEN).warm(),
             quantize_rows(kernel, 3, 96).test(),
+        ],
+        "pack_act_f16" => vec![
+            pack_rows(SIDE, SIDE),
+            pack_rows(PROMPT, SIDE),
+            pack_rows(PROMPT, HIDDEN),
+            pack_rows(1, HIDDEN).warm(),
+            pack_rows(3, 96).test(),
         ],
         "kv_cache_write" => sizes(
             |n, _| Shape::new(kernel, format!("{n}")).set(&[("kv_dim", n), ("dst_offset", 0)]),
@@ -435,6 +442,27 @@ fn quantize_rows(kernel: &'static str, t: u32, k: u32) -> Shape {
     });
     let parts: Vec<Part> = parts.collect();
     row.parts(format!("48 of {t} rows"), parts)
+}
+
+fn pack_rows(t: u32, k: u32) -> Shape {
+    const COUNT: u32 = 16;
+    let row = Shape::new("pack_act_f16", format!("{t}x{k}"))
+        .set(&[("n", t), ("k", k), ("stride_x", k), ("x_offset", 0)])
+        .operations(2 * u64::from(t) * u64::from(k));
+    if t < 64 {
+        return row;
+    }
+    // The order of a token's numbers depends on its number modulo 8.
+    let parts = places(t, COUNT, 8).into_iter().map(|at| Part {
+        fields: vec![("n", COUNT)],
+        views: vec![
+            ("x", from(u64::from(at) * words(k))),
+            ("h", packed_tokens(at, COUNT, t, u64::from(k))),
+            ("scale", from(words(at))),
+        ],
+    });
+    let parts: Vec<Part> = parts.collect();
+    row.parts(format!("{} of {t} rows", 3 * COUNT), parts)
 }
 
 fn quantize_flat(n: u32) -> Shape {

@@ -343,6 +343,9 @@ enum Activations {
     Bits(Fill),
 }
 
+/// A number that is replaced: its token, its column and the new value.
+type Special = (usize, usize, f32);
+
 /// A token as the product reads it.
 struct Token {
     scale: f64,
@@ -518,7 +521,7 @@ impl Product {
     fn special_cases(&self, cases: &mut Cases) {
         let plain = Activations::Packed(Fill::Normal(1.0));
         let size = Size::new(17, 19, 256);
-        let specials: [(&str, &[(usize, usize, f32)]); 5] = [
+        let specials: [(&str, &[Special]); 5] = [
             ("a NaN in the first token", &[(0, 0, f32::NAN)]),
             ("a NaN in token 9", &[(9, 130, f32::NAN)]),
             ("an infinity in token 8", &[(8, 255, f32::INFINITY)]),

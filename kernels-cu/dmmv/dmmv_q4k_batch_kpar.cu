@@ -29,7 +29,8 @@ namespace tile = dmmv_q4k_batch_kpar_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q4k_batch_kpar(const uint8_t* weights, const uint8_t* x, uint8_t* y, dmmv_q4k_batch_kpar_push p) {
-  zinc::wait_for_previous();
   using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head>;
+  zinc::prefetch_tiles<zinc::Q4KHalves, Shape>(weights + p.a_offset, p.m, p.k, blockIdx.x, gridDim.x);
+  zinc::wait_for_previous();
   zinc::dmmv_tiles_batch<zinc::Q4KHalves, Shape, tile::rows, tile::columns>(weights, x, y, p, p.num_cols);
 }

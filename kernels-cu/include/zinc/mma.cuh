@@ -192,8 +192,8 @@ inline constexpr ::zinc_emulator::Collective mma_half_collective = {"mma.sync", 
 
 // sums = start + A B^T for 16 rows A and 8 tokens B of 16 binary16 numbers, with f32 sums; the products are exact, how
 // the sum is rounded is the instruction's own. All lanes of a warp call it together. It is mma.sync.m16n8k16 (PTX ISA,
-// "Matrix Fragments for mma.m16n8k16 with floating point type"), from compute capability 8.0 on. With group = lane / 4
-// and part = lane % 4, a lane holds
+// "Matrix Fragments for mma.m16n8k16 with floating point type"), before compute capability 8.0 two of mma.sync.m16n8k8.
+// With group = lane / 4 and part = lane % 4, a lane holds
 //   a[2 j + h]      columns 8 j + 2 part and + 1 of row group + 8 h, the lower column in the lower half
 //   b[j]            the same columns of token group
 //   sums[2 h + e]   row group + 8 h of token 2 part + e
@@ -206,13 +206,23 @@ ZINC_DEVICE void mma_half(float (&sums)[4], const uint32_t (&a)[4], const uint32
   memcpy(lane.sums, start, sizeof sums);
   ::zinc_emulator::warp_collective(mma_half_collective, full_warp, lane, __FILE__, __LINE__);
   memcpy(sums, lane.sums, sizeof sums);
-#else
+#elif ZINC_ARCH >= 80
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%10, %11, %12, %13};"
       : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(start[0]), "f"(start[1]), "f"(start[2]),
         "f"(start[3]));
+#else
+  float from[4] = {start[0], start[1], start[2], start[3]};
+#pragma unroll
+  for (unsigned j = 0; j < 2; ++j) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+                 : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+                 : "r"(a[2 * j]), "r"(a[2 * j + 1]), "r"(b[j]), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]));
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) from[i] = sums[i];
+  }
 #endif
 }
 

@@ -598,12 +598,4 @@ ZINC_DEVICE void make_barriers(Tile& tile) {
   tile.limits[1] = 0;
 }
 
-// The tile of a block, which is aligned to more than shared memory is.
-template <class Tile, unsigned bytes>
-ZINC_DEVICE Tile& aligned_tile(uint8_t* shared) {
-  static_assert(sizeof(Tile) + alignof(Tile) - 16 <= bytes, "the tile is in shared memory");
-  const unsigned past = static_cast<unsigned>(reinterpret_cast<uint64_t>(shared) % alignof(Tile));
-  return *reinterpret_cast<Tile*>(shared + (alignof(Tile) - past) % alignof(Tile));
-}
-
 }  // namespace zinc

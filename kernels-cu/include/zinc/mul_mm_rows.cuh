@@ -47,6 +47,7 @@ struct RowSource {
 // banks.
 template <bool level, class Format, class Shape, unsigned extra = 0>
 struct RawRows {
+  static constexpr bool is_level = level;
   static constexpr unsigned bytes = chunk_columns / Format::block_columns * Format::block_bytes;
   static constexpr unsigned pieces = level ? bytes / 16 : (bytes + 14 + 15) / 16;
   static constexpr unsigned pitch = pieces * 16 + extra;

@@ -32,4 +32,12 @@ struct Ring {
   ZINC_DEVICE void emptied(uint32_t number) { phase_arrive(empty[number % count]); }
 };
 
+// The tile of a block, which is aligned to more than shared memory is.
+template <class Tile, unsigned bytes>
+ZINC_DEVICE Tile& aligned_tile(uint8_t* shared) {
+  static_assert(sizeof(Tile) + alignof(Tile) - 16 <= bytes, "the tile is in shared memory");
+  const unsigned past = static_cast<unsigned>(reinterpret_cast<uint64_t>(shared) % alignof(Tile));
+  return *reinterpret_cast<Tile*>(shared + (alignof(Tile) - past) % alignof(Tile));
+}
+
 }  // namespace zinc

@@ -28,6 +28,12 @@ ZINC_DEVICE void phase_arrive_after_copies(PhaseBarrier& barrier, ZINC_SITE) {
 ZINC_DEVICE void phase_wait(PhaseBarrier& barrier, uint32_t parity, ZINC_SITE) {
   ::zinc_emulator::phase_wait(&barrier.state, parity, file, line);
 }
+ZINC_DEVICE void phase_arrive_with_copy(PhaseBarrier& barrier, void* shared, const void* global, uint32_t bytes,
+                                        ZINC_SITE) {
+  ::zinc_emulator::copy_async(shared, global, bytes);
+  ::zinc_emulator::copy_async_wait_all();
+  ::zinc_emulator::phase_arrive(&barrier.state, file, line);
+}
 #undef ZINC_SITE
 #else
 ZINC_DEVICE uint32_t phase_place(PhaseBarrier& barrier) {
@@ -54,6 +60,21 @@ ZINC_DEVICE void phase_arrive(PhaseBarrier& barrier) {
 ZINC_DEVICE void phase_arrive_after_copies(PhaseBarrier& barrier) {
 #if ZINC_ARCH >= 90
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(phase_place(barrier)) : "memory");
+#endif
+}
+
+// Starts a copy of `bytes` bytes to shared memory (cp.async.bulk), all of it multiples of 16, and arrives: the phase
+// does not end before the bytes are there. Those who wait for it may give them to wgmma without a fence.
+ZINC_DEVICE void phase_arrive_with_copy(PhaseBarrier& barrier, void* shared, const void* global, uint32_t bytes) {
+#if ZINC_ARCH >= 90
+  const uint32_t place = phase_place(barrier);
+  asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n\t}" ::"r"(place),
+               "r"(bytes)
+               : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
+               "l"(global), "r"(bytes), "r"(place)
+               : "memory");
 #endif
 }
 

@@ -112,7 +112,8 @@ ZINC_DEVICE void give_registers() {
 // lie in the warp's registers as mma_half has them.
 template <unsigned tokens>
 ZINC_DEVICE void wgmma_half(float (&sums)[tokens / 8][4], const uint32_t (&a)[4], WgmmaColumns b, bool adds) {
-  static_assert(tokens == 32 || tokens == 64 || tokens == 128, "what is needed of what the instruction has");
+  static_assert(tokens == 32 || tokens == 64 || tokens == 128 || tokens == 256,
+                "what is needed of what the instruction has");
 #if ZINC_WGMMA
 #define ZINC_SUMS(j) "+f"(sums[j][0]), "+f"(sums[j][1]), "+f"(sums[j][2]), "+f"(sums[j][3])
   if constexpr (tokens == 32) {
@@ -132,7 +133,7 @@ ZINC_DEVICE void wgmma_half(float (&sums)[tokens / 8][4], const uint32_t (&a)[4]
         "}, {%32, %33, %34, %35}, %36, adds, 1, 1, 0;\n\t}"
         : ZINC_SUMS(0), ZINC_SUMS(1), ZINC_SUMS(2), ZINC_SUMS(3), ZINC_SUMS(4), ZINC_SUMS(5), ZINC_SUMS(6), ZINC_SUMS(7)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "r"(static_cast<uint32_t>(adds)));
-  } else {
+  } else if constexpr (tokens == 128) {
     asm volatile(
         "{\n\t.reg .pred adds;\n\tsetp.ne.b32 adds, %69, 0;\n\t"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
@@ -144,6 +145,25 @@ ZINC_DEVICE void wgmma_half(float (&sums)[tokens / 8][4], const uint32_t (&a)[4]
         : ZINC_SUMS(0), ZINC_SUMS(1), ZINC_SUMS(2), ZINC_SUMS(3), ZINC_SUMS(4), ZINC_SUMS(5), ZINC_SUMS(6),
           ZINC_SUMS(7), ZINC_SUMS(8), ZINC_SUMS(9), ZINC_SUMS(10), ZINC_SUMS(11), ZINC_SUMS(12), ZINC_SUMS(13),
           ZINC_SUMS(14), ZINC_SUMS(15)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "r"(static_cast<uint32_t>(adds)));
+  } else {
+    asm volatile(
+        "{\n\t.reg .pred adds;\n\tsetp.ne.b32 adds, %133, 0;\n\t"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+        "}, {%128, %129, %130, %131}, %132, adds, 1, 1, 0;\n\t}"
+        : ZINC_SUMS(0), ZINC_SUMS(1), ZINC_SUMS(2), ZINC_SUMS(3), ZINC_SUMS(4), ZINC_SUMS(5), ZINC_SUMS(6),
+          ZINC_SUMS(7), ZINC_SUMS(8), ZINC_SUMS(9), ZINC_SUMS(10), ZINC_SUMS(11), ZINC_SUMS(12), ZINC_SUMS(13),
+          ZINC_SUMS(14), ZINC_SUMS(15), ZINC_SUMS(16), ZINC_SUMS(17), ZINC_SUMS(18), ZINC_SUMS(19), ZINC_SUMS(20),
+          ZINC_SUMS(21), ZINC_SUMS(22), ZINC_SUMS(23), ZINC_SUMS(24), ZINC_SUMS(25), ZINC_SUMS(26), ZINC_SUMS(27),
+          ZINC_SUMS(28), ZINC_SUMS(29), ZINC_SUMS(30), ZINC_SUMS(31)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "r"(static_cast<uint32_t>(adds)));
   }
 #undef ZINC_SUMS

@@ -1,4 +1,4 @@
-//! The f32 matrix-matrix kernels by warpgroups pass the cases of the kernels that they are a form of.
+//! The matrix-matrix kernels with f32 and f16 tokens by warpgroups pass the cases of the kernels that they are a form of.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -13,9 +13,10 @@ use zinc_oracle::Case;
 test_kernels! {
     test_wgmma_mul_mm_q4k test_wgmma_mul_mm_q5k test_wgmma_mul_mm_q8_0 test_wgmma_mul_mm_q4k_gate_up_swiglu
     test_wgmma_mul_mm_q4k_gate_up_swiglu_full
+    test_wgmma_mul_mm_q4k_f16 test_wgmma_mul_mm_q5k_f16 test_wgmma_mul_mm_q6k_f16 test_wgmma_mul_mm_q8_0_f16
 }
 
-/// As the kernels in kernels/mul_mm_wgmma.cu have it.
+/// As the kernels in kernels/mul_mm_wgmma.cu have it; those with f16 tokens walk over the tiles with any grid.
 fn geometry(case: &Case) -> Geometry {
     let word = |name: &str| {
         let field = case.kernel.fields.iter().position(|f| f.name == name);
@@ -32,7 +33,7 @@ fn geometry(case: &Case) -> Geometry {
     // The small ones have 128 rows of every matrix.
     let blocks = if large < 2 { tiles(128, 64) } else { large };
     Geometry {
-        grid: [blocks, 1, 1],
+        grid: [if case.kernel.name.ends_with("_f16") { 2 } else { blocks }, 1, 1],
         block: [384, 1, 1],
         cluster: 1,
         shared_bytes: 227 * 1024,
@@ -69,6 +70,10 @@ fn kernels_pass_their_cases_by_warpgroups() {
         test_wgmma_mul_mm_q8_0(),
         test_wgmma_mul_mm_q4k_gate_up_swiglu(),
         test_wgmma_mul_mm_q4k_gate_up_swiglu_full(),
+        test_wgmma_mul_mm_q4k_f16(),
+        test_wgmma_mul_mm_q5k_f16(),
+        test_wgmma_mul_mm_q6k_f16(),
+        test_wgmma_mul_mm_q8_0_f16(),
     ];
     let runs = kernels.par_iter().flat_map(|kernel| {
         let name = kernel.0.trim_start_matches("test_wgmma_");

@@ -21,7 +21,8 @@ struct F16WgmmaTile {
   using Format = Format_;
   using Shape = Shape_;
   static constexpr unsigned stages = 4;
-  static constexpr unsigned chunks = 2;
+  // With few tokens a chunk is soon multiplied: more of them are on their way.
+  static constexpr unsigned chunks = Shape::tokens <= 64 ? 4 : 2;
   using Rows = RawRows<level, Format, Shape>;
   using Table = typename HalfWeights<Format>::template Table<Shape::rows>;
 
@@ -62,24 +63,31 @@ ZINC_DEVICE void bring_rows(Tile& tile, const RowSource<typename Tile::Format, t
   using Shape = typename Tile::Shape;
   using Weights = HalfWeights<typename Tile::Format>;
   const uint32_t chunks = (from.k - 1) / chunk_columns + 1;
+  // Rows are asked for this many chunks before their table is made: not so many that who multiplies waits for it.
+  constexpr uint32_t ahead = Tile::chunks - 2;
+  const auto ask = [&](uint32_t number) {
+    tile.chunk_ring.wait_empty(chunk + number);
+    PhaseBarrier& come = tile.rows_come[(chunk + number) % Tile::chunks];
+    tile.rows[(chunk + number) % Tile::chunks].template copy<4>(from, number, thread);
+    phase_arrive_after_copies(come);
+    phase_arrive(come);
+  };
+  for (uint32_t number = 0; number < min(ahead, chunks); ++number) ask(number);
 #pragma unroll 1
   for (uint32_t number = 0; number < chunks; ++number) {
-    auto& rows = tile.rows[chunk % Tile::chunks];
-    tile.chunk_ring.wait_empty(chunk);
-    rows.template copy<4>(from, number, thread);
-    phase_arrive_after_copies(tile.rows_come[chunk % Tile::chunks]);
-    phase_arrive(tile.rows_come[chunk % Tile::chunks]);
+    if (number + ahead < chunks) ask(number + ahead);
     if constexpr (Weights::has_table) {
-      tile.wait_rows(chunk);
+      tile.wait_rows(chunk + number);
+      const auto& rows = tile.rows[(chunk + number) % Tile::chunks];
 #pragma unroll 1
       for (unsigned s = thread; s < Shape::rows; s += Shape::threads) {
-        Weights::template make<Tile::Rows::is_level>(tile.table[chunk % Tile::chunks], s,
+        Weights::template make<Tile::Rows::is_level>(tile.table[(chunk + number) % Tile::chunks], s,
                                                      rows.of[s] + rows.shift(from, s, number));
       }
     }
-    tile.chunk_ring.filled(chunk);
-    ++chunk;
+    tile.chunk_ring.filled(chunk + number);
   }
+  chunk += chunks;
 }
 
 template <class Tile>

@@ -44,6 +44,7 @@ ZINC_DEVICE void f16_tile(Tile& tile, const RowSource<typename Tile::Format, typ
   const uint32_t steps = (from.k - 1) / step_columns + 1;
   const uint32_t chunks = (from.k - 1) / chunk_columns + 1;
   float sum[Shape::tokens / 8][tiles][4] = {};
+  const LaneStarts<typename Tile::Rows, Shape> starts(from);
   __syncthreads();  // the last tile's readers are done
   tile.rows[0].template copy<4>(from, 0, threadIdx.x);
   tile.copy_tokens(x, token, 0);
@@ -69,7 +70,9 @@ ZINC_DEVICE void f16_tile(Tile& tile, const RowSource<typename Tile::Format, typ
     async_commit();
     F16Fragments a[tiles];
 #pragma unroll
-    for (unsigned r = 0; r < tiles; ++r) decode_step(a[r], tile.table, rows, from, step, r);
+    for (unsigned r = 0; r < tiles; ++r) {
+      decode_step<typename Tile::Format>(a[r], tile.table, rows, starts, from.k, step, r);
+    }
 #pragma unroll
     for (unsigned j = 0; j < Shape::tokens / 8; ++j) {
       const unsigned t = lane_id() / 4;

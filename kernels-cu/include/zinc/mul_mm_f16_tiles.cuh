@@ -49,15 +49,34 @@ struct F16Shape {
 // A lane's fragments of 64 columns of 16 rows.
 using F16Fragments = uint32_t[step_blocks][2][4];
 
+// Where the chunks of a lane's rows begin in shared memory: how far the rows are from a multiple of 16 bytes.
+template <class Rows, class Shape>
+struct LaneStarts {
+  uint32_t row[Shape::row_tiles][2];
+
+  explicit ZINC_DEVICE LaneStarts(const typename Rows::Source& from) {
+#pragma unroll
+    for (unsigned r = 0; r < Shape::row_tiles; ++r) {
+#pragma unroll
+      for (unsigned h = 0; h < 2; ++h) row[r][h] = Rows::shift(from, Shape::lane_row(r) + h, 0);
+    }
+  }
+};
+
 // Of a step of the tile's columns, in a chunk of them.
 template <class Format, class Shape, class Rows, class Table>
 ZINC_DEVICE void decode_step(F16Fragments& a, const Table& table, const Rows& rows,
-                             const RowSource<Format, Shape>& from, uint32_t step, unsigned r) {
+                             const LaneStarts<Rows, Shape>& starts, uint32_t k, uint32_t step, unsigned r) {
+  uint32_t start[2];
+#pragma unroll
+  for (unsigned h = 0; h < 2; ++h) {
+    start[h] = Rows::is_level ? 0 : (starts.row[r][h] + step / chunk_steps * Rows::bytes) % 16;
+  }
 #pragma unroll
   for (unsigned q = 0; q < step_blocks; ++q) {
-    const bool present = Rows::is_level || (step * step_blocks + q) * token_block < from.k;
-    HalfWeights<Format>::template fragment<Rows::is_level>(
-        a[q], table, rows, from, step / chunk_steps, Shape::lane_row(r), step % chunk_steps * step_blocks + q, present);
+    const bool present = Rows::is_level || (step * step_blocks + q) * token_block < k;
+    HalfWeights<Format>::template fragment<Rows::is_level>(a[q], table, rows, start, Shape::lane_row(r),
+                                                           step % chunk_steps * step_blocks + q, present);
   }
 }
 

@@ -5,10 +5,11 @@
 //   Table<rows>                            the numbers of a chunk; empty where lanes read them from the rows
 //   has_table
 //   make(table, row, bytes)                fills in a row, whose chunk lies at `bytes`
-//   fragment(a, table, rows, from, chunk, row, block, present)
+//   fragment(a, table, rows, starts, row, block, present)
 //                                          a lane's fragments of 32 columns, a block of the chunk's eight, of shared
-//                                          rows `row` and `row` + 1: columns 8 part .. 8 part + 7 in the order 0 2 1 3,
-//                                          4 6 5 7, and zero unless they are `present`
+//                                          rows `row` and `row` + 1, whose chunks begin at bytes starts[0] and [1]:
+//                                          columns 8 part .. 8 part + 7 in the order 0 2 1 3, 4 6 5 7, and zero unless
+//                                          they are `present`
 #pragma once
 
 #include "zinc/mul_mm_half.cuh"
@@ -60,11 +61,11 @@ struct KHalfWeights {
     }
   }
 
-  template <bool level, unsigned rows, class Rows, class Source>
-  static ZINC_DEVICE void fragment(uint32_t (&a)[2][4], const Table<rows>& table, const Rows& raw, const Source& from,
-                                   uint32_t chunk, unsigned row, unsigned block, bool) {
+  template <bool level, unsigned rows, class Rows>
+  static ZINC_DEVICE void fragment(uint32_t (&a)[2][4], const Table<rows>& table, const Rows& raw,
+                                   const uint32_t (&starts)[2], unsigned row, unsigned block, bool) {
     constexpr unsigned high_at = 16;
-    const uint8_t* const at = raw.of[row] + raw.shift(from, row, chunk) + lane_id() % 4 * 8;
+    const uint8_t* const at = raw.of[row] + starts[0] + lane_id() % 4 * 8;
     const uint2 scales = *reinterpret_cast<const uint2*>(&table.scale[block][row]);
     const uint2 minimums = *reinterpret_cast<const uint2*>(&table.minimum[block][row]);
     const uint2 factors = *reinterpret_cast<const uint2*>(&table.factor[row]);
@@ -118,9 +119,9 @@ struct Q6KHalfWeights {
     }
   }
 
-  template <bool, unsigned rows, class Rows, class Source>
-  static ZINC_DEVICE void fragment(uint32_t (&a)[2][4], const Table<rows>& table, const Rows& raw, const Source& from,
-                                   uint32_t chunk, unsigned row, unsigned block, bool) {
+  template <bool, unsigned rows, class Rows>
+  static ZINC_DEVICE void fragment(uint32_t (&a)[2][4], const Table<rows>& table, const Rows& raw,
+                                   const uint32_t (&starts)[2], unsigned row, unsigned block, bool) {
     constexpr uint32_t half_64 = 0x54005400u;        // the bits above the lowest four make 64 + number
     constexpr uint32_t half_minus_96 = 0xD600D600u;  // -64 - 32
     const unsigned quarter = block % 4;
@@ -132,7 +133,7 @@ struct Q6KHalfWeights {
       const uint32_t scale = h == 0 ? of_columns.x : of_columns.y;
       const uint32_t factor = h == 0 ? factors.x : factors.y;
       const uint32_t offset = exact_halves(scale, half_minus_96, 0);
-      const unsigned at = raw.shift(from, row + h, chunk) + column;
+      const unsigned at = starts[h] + column;
       uint32_t low[2];
       uint32_t high[2];
       shared_words(raw.of[row + h], at + block / 4 * 64 + quarter % 2 * 32, low);
@@ -162,12 +163,12 @@ struct Q8_0HalfWeights {
   template <unsigned rows>
   struct Table {};
 
-  template <bool, unsigned rows, class Rows, class Source>
-  static ZINC_DEVICE void fragment(uint32_t (&a)[2][4], const Table<rows>&, const Rows& raw, const Source& from,
-                                   uint32_t chunk, unsigned row, unsigned block, bool present) {
+  template <bool, unsigned rows, class Rows>
+  static ZINC_DEVICE void fragment(uint32_t (&a)[2][4], const Table<rows>&, const Rows& raw,
+                                   const uint32_t (&starts)[2], unsigned row, unsigned block, bool present) {
 #pragma unroll
     for (unsigned h = 0; h < 2; ++h) {
-      const unsigned at = block * Q8_0::block_bytes + raw.shift(from, row + h, chunk);
+      const unsigned at = block * Q8_0::block_bytes + starts[h];
       const uint32_t factor = present ? twice(*reinterpret_cast<const uint16_t*>(raw.of[row + h] + at)) : 0;
       uint32_t words[2];
       shared_words(raw.of[row + h], at + quants_at + lane_id() % 4 * 8, words);

@@ -68,7 +68,12 @@ ZINC_DEVICE void bring_rows(Tile& tile, const RowSource<typename Tile::Format, t
   const auto ask = [&](uint32_t number) {
     tile.chunk_ring.wait_empty(chunk + number);
     PhaseBarrier& come = tile.rows_come[(chunk + number) % Tile::chunks];
-    tile.rows[(chunk + number) % Tile::chunks].template copy<4>(from, number, thread);
+    auto& rows = tile.rows[(chunk + number) % Tile::chunks];
+    if (Shape::row_tiles == 1 && from.first + Shape::rows < from.m) {
+      rows.copy_inner(from, number, thread);
+    } else {
+      rows.template copy<1>(from, number, thread);
+    }
     phase_arrive_after_copies(come);
     phase_arrive(come);
   };
@@ -98,9 +103,10 @@ ZINC_DEVICE void multiply_f16(Tile& tile, const RowSource<typename Tile::Format,
   const uint32_t steps = (from.k - 1) / step_columns + 1;
   float sum[tiles][Shape::tokens / 8][4] = {};
   F16Fragments a[2];
+  const LaneStarts<typename Tile::Rows, Shape> starts(from);
   const auto decode = [&](unsigned i, uint32_t step, unsigned r) {
     const uint32_t at = (chunk + step / chunk_steps) % Tile::chunks;
-    decode_step(a[i], tile.table[at], tile.rows[at], from, step, r);
+    decode_step<typename Tile::Format>(a[i], tile.table[at], tile.rows[at], starts, from.k, step, r);
   };
   const auto wait_chunk = [&](uint32_t number) {
     tile.wait_rows(number);

@@ -99,6 +99,23 @@ struct RawRows {
       }
     }
   }
+
+  // The same for rows that lie one after another and before the matrix's last one, without a look at its end.
+  ZINC_DEVICE void copy_inner(const Source& from, uint32_t chunk, uint32_t thread) {
+    constexpr unsigned at_once = Shape::threads / pieces;
+    const unsigned first = thread / pieces;
+    if (first >= at_once) return;
+    const uint64_t step = at_once * row_bytes<Format>(from.k);
+    const uint8_t* p = from.base(0) + (uint64_t{from.first + first} * row_bytes<Format>(from.k) + chunk * bytes);
+    SharedPlace to = shared_place(&of[first][thread % pieces * 16]);
+#pragma unroll 4
+    for (unsigned s = first; s < Shape::rows; s += at_once) {
+      const unsigned past = level ? 0 : static_cast<unsigned>(reinterpret_cast<uint64_t>(p)) % 16;
+      async_copy<16>(to, p - past + thread % pieces * 16);
+      p += step;
+      to += at_once * pitch;
+    }
+  }
 };
 
 // `count` words from an even address of shared memory, of which the words around are there too.

@@ -1,19 +1,22 @@
 // Matrix-vector products of matrices so small that the chain of dependent steps takes longer than their bytes: in f32
-// from registers, with nothing to prepare and one barrier.
+// from registers, with little to prepare and few barriers.
 //
-// Grid: x over groups of `rows` rows of each matrix. A block has a warp for every 256 columns, at most few_warps. A
-// thread has a piece of neighbouring columns of all its rows, and those that lie as far on as the block's threads
-// reach.
+// A thread has a piece of some columns of `rows` rows of each matrix, and those that lie as far on as the threads of its
+// row group reach. A row group has a warp for every 32 pieces of a row, at most few_warps; a block has as many row
+// groups as its warps make. Grid: x over the row groups' rows, block by block.
 //
 // A piece is a struct with
 //   Format, columns                    how many columns
-//   Place                              (matrix, first column): where the piece lies in each row of a matrix
+//   Place                              (matrix, piece of the row): where the piece lies in each row of a matrix
 //   load(row, Place)                   of rows that lie few_alignment bytes apart or a multiple of that
-//   dot(activations, Place)
+//   staged                             whether the columns are not neighbours: then eight threads have 256 columns
+//   four(piece of the row, i)          which four columns, counted from the row's start, are the i-th of the piece
+//   Vector                             made of the piece's part of a vector, what all rows share
+//   dot(Vector, Place)
 #pragma once
 
 #include "zinc/async_copy.cuh"
-#include "zinc/dmmv_rows.cuh"
+#include "zinc/dmmv_moe_down.cuh"
 
 namespace zinc {
 
@@ -26,78 +29,238 @@ ZINC_DEVICE bool is_few(uint32_t m, uint32_t k, uint32_t few) {
   return k % columns == 0 && uint64_t{m} * k <= few;
 }
 
+// What is multiplied: the same matrices with the same vector in all threads, `k` columns a row.
+template <unsigned matrices_>
+struct FewMatrices {
+  static constexpr unsigned matrices = matrices_;
+  struct Term {
+    const uint8_t* matrix[matrices];
+    const float* x;  // from the first column of the matrices on
+    uint32_t c;      // the columns before the thread's in them
+
+    ZINC_DEVICE float weighted(float dot) const { return dot; }
+  };
+
+  const uint8_t* matrix[matrices];
+  const float* x;
+  uint32_t k;
+
+  ZINC_DEVICE uint32_t columns() const { return k; }
+  ZINC_DEVICE Term term(uint32_t c) const {
+    Term term{{}, x, c};
+#pragma unroll
+    for (unsigned i = 0; i < matrices; ++i) term.matrix[i] = matrix[i];
+    return term;
+  }
+};
+
+// The weighted sum over slots of the products of their experts: as if rows of the experts lay side by side.
+template <class Weights>
+struct FewSlots {
+  static constexpr unsigned matrices = 1;
+  struct Term {
+    const uint8_t* matrix[1];
+    const float* x;
+    uint32_t c;
+    float weight;
+
+    ZINC_DEVICE float weighted(float dot) const { return weight * dot; }
+  };
+
+  Experts<1> experts;
+  const float* x;
+  uint64_t x_stride;
+  Weights router;
+  uint32_t slots;
+  uint32_t k;
+
+  ZINC_DEVICE uint32_t columns() const { return slots * k; }
+  ZINC_DEVICE Term term(uint32_t c) const {
+    const uint32_t slot = c / k;
+    return {{experts.matrix(0, router.routing[slot])}, x + slot * x_stride, c - slot * k, router.of(slot)};
+  }
+};
+
+// A block has `groups` row groups of `rows` rows of each matrix.
+template <class Piece_, unsigned rows_, unsigned groups_ = 1>
+struct FewShape {
+  using Piece = Piece_;
+  static constexpr unsigned rows = rows_;
+  static constexpr unsigned groups = groups_;
+  static_assert((groups & (groups - 1)) == 0, "what is staged is dealt out evenly");
+};
+
+// Which rows the thread has, and which part of them.
+template <class Shape>
+struct FewPlace {
+  unsigned warps;  // of a row group
+  unsigned group;
+  unsigned thread;  // of the row group
+  uint32_t first;   // row
+
+  explicit ZINC_DEVICE FewPlace(uint32_t columns) {
+    constexpr unsigned warp_columns = warp_size * Shape::Piece::columns;
+    warps = Shape::groups == 1
+                ? block_warps()
+                : min(max((columns + warp_columns - 1) / warp_columns, 1u), few_warps);
+    group = 0;
+#pragma unroll
+    for (unsigned g = 1; g < Shape::groups; ++g) group += warp_id() >= g * warps ? 1 : 0;
+    thread = threadIdx.x - group * threads();
+    first = block_first() + group * Shape::rows;
+  }
+
+  ZINC_DEVICE unsigned threads() const { return warps * warp_size; }
+  ZINC_DEVICE uint32_t block_first() const { return blockIdx.x * (Shape::groups * Shape::rows); }
+};
+
 // Asks for the rows of the block. To be called before wait_for_previous().
-template <class Piece, unsigned rows>
-ZINC_DEVICE void prefetch_few(const uint8_t* matrix, uint32_t m, uint32_t k) {
+template <class Shape>
+ZINC_DEVICE void prefetch_few(const uint8_t* matrix, uint32_t m, uint32_t k, const FewPlace<Shape>& place) {
   constexpr uint64_t unit = 16;
-  const uint64_t row_size = row_bytes<typename Piece::Format>(k);
-  const uint32_t first = blockIdx.x * rows;
-  if (threadIdx.x != 0 || first >= m) return;
-  const uint64_t from = reinterpret_cast<uint64_t>(matrix + first * row_size) / unit * unit;
-  const uint64_t to = reinterpret_cast<uint64_t>(matrix + min(first + rows, m) * row_size) / unit * unit;
+  const uint64_t row_size = row_bytes<typename Shape::Piece::Format>(k);
+  if (place.thread != 0 || place.first >= m) return;
+  const uint64_t from = reinterpret_cast<uint64_t>(matrix + place.first * row_size) / unit * unit;
+  const uint64_t to = reinterpret_cast<uint64_t>(matrix + min(place.first + Shape::rows, m) * row_size) / unit * unit;
   if (to > from) prefetch_l2(reinterpret_cast<const uint8_t*>(from), static_cast<uint32_t>(to - from));
 }
 
-// Products of `matrices` matrices of m rows of k columns with x, for the rows of the block; see for_row_groups for
-// finish. `partial` is shared memory for a float for each sum of each warp.
-template <class Piece, unsigned rows, unsigned matrices, class Finish>
-ZINC_DEVICE void few_rows(float* partial, const uint8_t* const (&matrix)[matrices], uint32_t m, uint32_t k,
-                          const float* x, Finish finish) {
+// Eight threads exchange 256 columns of a vector by way of shared memory. The four columns q of these are the `position`th
+// there, so that lanes neither write nor read the same bank at once.
+struct StagedVector {
+  static constexpr unsigned threads = 8;
+  static constexpr unsigned columns = 256;
+  static constexpr unsigned fours = columns / 4;
+  static ZINC_DEVICE unsigned position(unsigned q) { return q ^ (q / 16 % 4); }
+};
+
+// Products of the terms' matrices with their vectors, summed over the terms, for the m rows that lie `row_size` bytes
+// apart; see for_row_groups for finish. `shared` is for 4 * rows * matrices bytes a warp, and where pieces are staged
+// for their columns of a vector, too.
+template <class Shape, class Terms, class Finish>
+ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, const Terms& terms, uint32_t m,
+                          uint64_t row_size, Finish finish) {
+  using Piece = typename Shape::Piece;
+  constexpr unsigned rows = Shape::rows;
+  constexpr unsigned groups = Shape::groups;
+  constexpr unsigned matrices = Terms::matrices;
   constexpr unsigned sums = rows * matrices;
+  constexpr unsigned fours = Piece::columns / 4;
   static_assert(warp_size % sums == 0 && Piece::columns % 4 == 0);
-  const uint64_t row_size = row_bytes<typename Piece::Format>(k);
-  const uint32_t first = blockIdx.x * rows;
+  const uint32_t columns = terms.columns();
   float sum[sums] = {};
-#pragma unroll 2
-  for (uint32_t c = Piece::columns * threadIdx.x; c < k; c += Piece::columns * blockDim.x) {
+  float4* const staged = reinterpret_cast<float4*>(shared);
+  float* const partial = shared + (Piece::staged ? place.threads() * Piece::columns : 0);
+#pragma unroll(Piece::staged ? 1 : 2)
+  for (uint32_t base = 0; base < columns; base += Piece::columns * place.threads()) {
+    const uint32_t c = base + Piece::columns * place.thread;
+    if (!Piece::staged && c >= columns) break;
+    // Threads past the end do as the first one does, and count for nothing.
+    const bool here = c < columns;
+    const auto term = terms.term(here ? c : 0);
+    const typename Piece::Place at(term.matrix[0], term.c);
+    float4 x[fours];
+    if constexpr (Piece::staged) {
+      if (base > 0) __syncthreads();
+#pragma unroll
+      for (unsigned i = 0; i < fours; ++i) {
+        const unsigned q = StagedVector::threads * i + place.thread % StagedVector::threads;
+        const float* const from = term.x + term.c / StagedVector::columns * StagedVector::columns;
+        if (i % groups == place.group) x[i] = __ldg(reinterpret_cast<const float4*>(from) + q);
+      }
+    } else {
+#pragma unroll
+      for (unsigned i = 0; i < fours; ++i) x[i] = __ldg(reinterpret_cast<const float4*>(term.x + term.c) + i);
+    }
     Piece piece[sums];
 #pragma unroll
     for (unsigned i = 0; i < sums; ++i) {
-      const typename Piece::Place place(matrix[i / rows], c);
-      piece[i].load(matrix[i / rows] + min(first + i % rows, m - 1) * row_size, place);
+      piece[i].load(term.matrix[i / rows] + min(place.first + i % rows, m - 1) * row_size, at);
     }
-    float activation[Piece::columns];
+    if constexpr (Piece::staged) {
+      float4* const own = staged + place.thread / StagedVector::threads * StagedVector::fours;
 #pragma unroll
-    for (unsigned i = 0; i < Piece::columns; i += 4) {
-      const float4 four = __ldg(reinterpret_cast<const float4*>(x + c + i));
-      activation[i] = four.x;
-      activation[i + 1] = four.y;
-      activation[i + 2] = four.z;
-      activation[i + 3] = four.w;
+      for (unsigned i = 0; i < fours; ++i) {
+        const unsigned q = StagedVector::threads * i + place.thread % StagedVector::threads;
+        if (i % groups == place.group) own[StagedVector::position(q)] = x[i];
+      }
+      __syncthreads();
+#pragma unroll
+      for (unsigned i = 0; i < fours; ++i) {
+        x[i] = own[StagedVector::position(Piece::four(place.thread % StagedVector::threads, i))];
+      }
     }
+    const typename Piece::Vector vector(x);
 #pragma unroll
     for (unsigned i = 0; i < sums; ++i) {
-      const typename Piece::Place place(matrix[i / rows], c);
-      sum[i] += piece[i].dot(activation, place);
+      const float dot = term.weighted(piece[i].dot(vector, at));
+      sum[i] += here ? dot : 0.0f;
     }
   }
   const float part = warp_sums(sum);
   constexpr unsigned group = warp_size / sums;
   if (lane_id() % group == 0) partial[warp_id() * sums + lane_id() / group] = part;
   __syncthreads();
-  if (threadIdx.x < rows && first + threadIdx.x < m) {
+  if (threadIdx.x < groups * rows && place.block_first() + threadIdx.x < m) {
+    const float* const own = partial + threadIdx.x / rows * place.warps * sums;
     float dots[matrices];
 #pragma unroll
     for (unsigned i = 0; i < matrices; ++i) {
       dots[i] = 0.0f;
 #pragma unroll
       for (unsigned w = 0; w < few_warps; ++w) {
-        if (w < block_warps()) dots[i] += partial[w * sums + i * rows + threadIdx.x];
+        if (w < place.warps) dots[i] += own[w * sums + i * rows + threadIdx.x % rows];
       }
     }
-    finish(first + threadIdx.x, 0, dots);
+    finish(place.block_first() + threadIdx.x, 0, dots);
   }
 }
 
-// The same with what comes before; launched with 4 * few_warps * matrices * rows bytes of dynamic shared memory.
-template <class Piece, unsigned rows, unsigned matrices, class Finish>
+// One or more matrices times one vector, with what comes before.
+template <class Shape, unsigned matrices, class Finish>
 ZINC_DEVICE void matvec_few(const uint8_t* const (&matrix)[matrices], uint32_t m, uint32_t k, const float* x,
                             Finish finish) {
+  const FewPlace<Shape> place(k);
 #pragma unroll
-  for (unsigned i = 0; i < matrices; ++i) prefetch_few<Piece, rows>(matrix[i], m, k);
+  for (unsigned i = 0; i < matrices; ++i) prefetch_few(matrix[i], m, k, place);
   wait_for_previous();
-  ZINC_DYNAMIC_SHARED(float, partial);
-  few_rows<Piece, rows>(partial, matrix, m, k, x, finish);
+  ZINC_DYNAMIC_SHARED(float, shared);
+  FewMatrices<matrices> terms{{}, x, k};
+#pragma unroll
+  for (unsigned i = 0; i < matrices; ++i) terms.matrix[i] = matrix[i];
+  few_rows(shared, place, terms, m, row_bytes<typename Shape::Piece::Format>(k), finish);
+}
+
+// A way through slots (dmmv_moe.cuh). Grid: y over slots, walked with the grid's stride.
+template <class Shape>
+struct FewExperts {
+  template <unsigned matrices, class Work>
+  static ZINC_DEVICE void run(const Experts<matrices>& experts, const uint32_t* routing, uint32_t slots, uint32_t m,
+                              uint32_t k, Work work) {
+    ZINC_DYNAMIC_SHARED(float, shared);
+    const FewPlace<Shape> place(k);
+    for (uint32_t slot = blockIdx.y; slot < slots; slot += gridDim.y) {
+      if (slot != blockIdx.y) __syncthreads();  // what is in shared memory may still be read
+      const auto here = work(slot);
+      const uint32_t expert = routing[slot];
+      FewMatrices<matrices> terms{{}, here.x, k};
+#pragma unroll
+      for (unsigned i = 0; i < matrices; ++i) terms.matrix[i] = experts.matrix(i, expert);
+      few_rows(shared, place, terms, m, row_bytes<typename Shape::Piece::Format>(k), here.finish);
+    }
+  }
+};
+
+// As dmmv_moe_down_tiles.
+template <class Shape, class Weights, class Push>
+ZINC_DEVICE void moe_down_few(const uint8_t* weights, const uint8_t* x, uint8_t* y, const Weights& router, bool add,
+                              const Push& p) {
+  ZINC_DYNAMIC_SHARED(float, shared);
+  const FewSlots<Weights> terms{
+      {{weights}, p.expert_stride}, at_byte<float>(x, p.x_offset), p.x_expert_stride, router, p.n_used, p.k};
+  const FewPlace<Shape> place(terms.columns());
+  few_rows(shared, place, terms, p.m, row_bytes<typename Shape::Piece::Format>(p.k),
+           StoreRow{at_byte<float>(y, p.y_offset), 0, add});
 }
 
 }  // namespace zinc

@@ -8,7 +8,21 @@ namespace zinc {
 struct Q8_0Piece {
   using Format = Q8_0;
   static constexpr unsigned columns = 8;
-  static constexpr unsigned row_alignment = 4;
+  static constexpr bool staged = false;
+
+  struct Vector {
+    float x[columns];
+
+    explicit ZINC_DEVICE Vector(const float4 (&fours)[columns / 4]) {
+#pragma unroll
+      for (unsigned i = 0; i < columns / 4; ++i) {
+        x[4 * i] = fours[i].x;
+        x[4 * i + 1] = fours[i].y;
+        x[4 * i + 2] = fours[i].z;
+        x[4 * i + 3] = fours[i].w;
+      }
+    }
+  };
 
   // Offsets from the start of a row, the same in all rows: of the factor, of the aligned words from the first quants on
   // or two bytes before them, and of the last two quants.
@@ -40,12 +54,12 @@ struct Q8_0Piece {
     factor = load_u16(row + place.factor);
   }
 
-  ZINC_DEVICE float dot(const float (&x)[columns], const Place& place) const {
+  ZINC_DEVICE float dot(const Vector& vector, const Place& place) const {
     const uint32_t quants[2] = {__byte_perm(words[0], words[1], place.selector),
                                 __byte_perm(words[1], last, place.selector)};
     float sum = 0.0f;
 #pragma unroll
-    for (unsigned i = 0; i < columns; ++i) sum = fmaf(SignedQuants::to_float(quants[i / 4], i % 4), x[i], sum);
+    for (unsigned i = 0; i < columns; ++i) sum = fmaf(SignedQuants::to_float(quants[i / 4], i % 4), vector.x[i], sum);
     return half_to_float(factor) * sum;
   }
 };

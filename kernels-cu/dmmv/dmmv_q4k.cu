@@ -4,7 +4,7 @@
 // Else: grid x, persistent blocks that walk over tiles of 16 rows. See dmmv_tiles.cuh. A tile has `split`
 // warps of a block, or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256
 // columns at most; longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
-//@ tile = { warps = 16, split = 4, stages = 1, blocks = 1, steps = 72, head = 10240, rows = 2, columns = 2048, few = 16777216, few_rows = 8, few_groups = 2, tiny = 2097152, tiny_rows = 2, tiny_groups = 2 }
+//@ tile = { warps = 16, split = 4, stages = 1, blocks = 1, steps = 72, head = 10240, rows = 2, columns = 2048, few = 16777216, few_rows = 4, few_groups = 2, tiny = 2097152, tiny_rows = 4, tiny_groups = 1 }
 //@ block = ["a_offset % 16 * few + m * k <= few ? 32 * (m * k <= tiny ? tiny_groups : few_groups) * min(max(ceil_div(k, 1024), 1), 8) : 32 * warps"]
 //@ grid = ["a_offset % 16 * few + m * k <= few ? ceil_div(m, m * k <= tiny ? tiny_groups * tiny_rows : few_groups * few_rows) : min(ceil_div(m, 16), blocks * sm_count)"]
 //@ shared = "a_offset % 16 * few + m * k <= few ? min(max(ceil_div(k, 1024), 1), 8) * (4096 + 4 * max(tiny_groups * tiny_rows, few_groups * few_rows)) : head + min(ceil_div(k, 256), steps) * 1120"

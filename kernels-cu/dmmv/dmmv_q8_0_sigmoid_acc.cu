@@ -32,12 +32,13 @@ ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
                           dmmv_q8_0_sigmoid_acc_push p) {
   if (zinc::is_few(p.m, p.k, tile::few)) {
     const uint8_t* const matrix = weights + p.a_offset;
-    const zinc::FewPlace<zinc::FewShape<zinc::Q8_0Piece, tile::few_rows>> place(p.k);
+    using Few = zinc::FewShape<zinc::Q8_0Piece, tile::few_rows>;
+    const zinc::FewPlace<Few> place(p.k);
     zinc::prefetch_few(matrix, p.m, p.k, place);
     zinc::wait_for_previous();
     ZINC_DYNAMIC_SHARED(float, partial);
     zinc::few_rows(partial, place, zinc::FewMatrices<1>{{matrix}, zinc::at_byte<float>(x, p.x_offset), p.k}, p.m,
-                   zinc::row_bytes<zinc::Q8_0>(p.k),
+                   zinc::few_row_bytes<Few>(p.k),
                    zinc::AddScaledRow{zinc::at_byte<float>(y, p.y_offset), zinc::sigmoid(gate[p.gate_offset])});
     return;
   }

@@ -5,7 +5,7 @@
 // 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of
 // its part of the vector, `steps` steps at most; longer, misaligned or extreme ones go through f32 arithmetic in
 // stretches of `columns` columns.
-//@ tile = { warps = 8, blocks = 2, steps = 8, head = 10240, sets = 1, rows = 1, columns = 2048, few = 16777216, few_rows = 4, few_groups = 4 }
+//@ tile = { warps = 8, blocks = 2, steps = 8, head = 10240, sets = 1, rows = 1, columns = 2048, few = 16777216, few_rows = 2, few_groups = 2 }
 //@ block = ["(expert_stride % 16) * few + n_slots * m * k <= few ? 32 * few_groups * min(max(ceil_div(k, 1024), 1), 8) : 32 * warps"]
 //@ grid = ["(expert_stride % 16) * few + n_slots * m * k <= few ? ceil_div(m, few_groups * few_rows) : min(ceil_div(m, 16 * sets), ceil_div(blocks * sm_count, n_slots))", "min(n_slots, 65535)"]
 //@ shared = "(expert_stride % 16) * few + n_slots * m * k <= few ? min(max(ceil_div(k, 1024), 1), 8) * (4096 + 8 * few_groups * few_rows) : max(head, warps * (384 + min(max(ceil_div(ceil_div(k, 256), warps), 2), steps) * 1152))"

@@ -3,7 +3,7 @@
 // Else: grid x over tiles of 16 rows, walked with the grid's stride; the steps of 256 columns of all slots are dealt out to
 // the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of its part of the vectors, `steps` steps
 // at most; more, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
-//@ tile = { warps = 16, blocks = 1, steps = 8, head = 10240, rows = 1, columns = 2048, few = 16777216, few_rows = 4, few_groups = 2 }
+//@ tile = { warps = 16, blocks = 1, steps = 8, head = 10240, rows = 1, columns = 2048, few = 16777216, few_rows = 2, few_groups = 2 }
 //@ block = ["expert_stride % 16 * few + n_used * m * k <= few ? 32 * few_groups * min(max(ceil_div(n_used * k, 1024), 1), 8) : 32 * warps"]
 //@ grid = ["expert_stride % 16 * few + n_used * m * k <= few ? ceil_div(m, few_groups * few_rows) : min(ceil_div(m, 16), blocks * sm_count)"]
 //@ shared = "expert_stride % 16 * few + n_used * m * k <= few ? min(max(ceil_div(n_used * k, 1024), 1), 8) * (4096 + 4 * few_groups * few_rows) : max(head, warps * (256 + min(max(ceil_div(ceil_div(k, 256), warps), 2) * max(ceil_div(n_used * min(ceil_div(k, 256), warps), warps), 2), steps) * 1152))"

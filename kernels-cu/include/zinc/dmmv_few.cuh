@@ -114,6 +114,12 @@ struct FewPlace {
   ZINC_DEVICE uint32_t block_first() const { return blockIdx.x * (Shape::groups * Shape::rows); }
 };
 
+// The bytes of a row, which are few enough for 32 bits.
+template <class Shape>
+ZINC_DEVICE uint32_t few_row_bytes(uint32_t k) {
+  return static_cast<uint32_t>(row_bytes<typename Shape::Piece::Format>(k));
+}
+
 // Asks for the rows of the block. To be called before wait_for_previous().
 template <class Shape>
 ZINC_DEVICE void prefetch_few(const uint8_t* matrix, uint32_t m, uint32_t k, const FewPlace<Shape>& place) {
@@ -139,7 +145,7 @@ struct StagedVector {
 // for their columns of a vector, too.
 template <class Shape, class Terms, class Finish>
 ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, const Terms& terms, uint32_t m,
-                          uint64_t row_size, Finish finish) {
+                          uint32_t row_size, Finish finish) {
   using Piece = typename Shape::Piece;
   constexpr unsigned rows = Shape::rows;
   constexpr unsigned groups = Shape::groups;
@@ -148,6 +154,9 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, const Ter
   constexpr unsigned fours = Piece::columns / 4;
   static_assert(warp_size % sums == 0 && Piece::columns % 4 == 0);
   const uint32_t columns = terms.columns();
+  const uint32_t first = min(place.first, m - 1);
+  const uint64_t first_at = uint64_t{first} * row_size;
+  const uint32_t last = m - 1 - first;
   float sum[sums] = {};
   float4* const staged = reinterpret_cast<float4*>(shared);
   float* const partial = shared + (Piece::staged ? place.threads() * Piece::columns : 0);
@@ -159,14 +168,16 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, const Ter
     const bool here = c < columns;
     const auto term = terms.term(here ? c : 0);
     const typename Piece::Place at(term.matrix[0], term.c);
+    float4* const own = staged + place.thread / StagedVector::threads * StagedVector::fours;
+    const unsigned lane = place.thread % StagedVector::threads;
     float4 x[fours];
     if constexpr (Piece::staged) {
       if (base > 0) __syncthreads();
+      const float* const from = term.x + term.c / StagedVector::columns * StagedVector::columns;
 #pragma unroll
-      for (unsigned i = 0; i < fours; ++i) {
-        const unsigned q = StagedVector::threads * i + place.thread % StagedVector::threads;
-        const float* const from = term.x + term.c / StagedVector::columns * StagedVector::columns;
-        if (i % groups == place.group) x[i] = __ldg(reinterpret_cast<const float4*>(from) + q);
+      for (unsigned i = 0; i < fours / groups; ++i) {
+        const unsigned q = StagedVector::threads * (i * groups + place.group) + lane;
+        x[i] = __ldg(reinterpret_cast<const float4*>(from) + q);
       }
     } else {
 #pragma unroll
@@ -175,20 +186,21 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, const Ter
     Piece piece[sums];
 #pragma unroll
     for (unsigned i = 0; i < sums; ++i) {
-      piece[i].load(term.matrix[i / rows] + min(place.first + i % rows, m - 1) * row_size, at);
+      piece[i].load(term.matrix[i / rows] + first_at + min(i % rows, last) * row_size, at);
     }
     if constexpr (Piece::staged) {
-      float4* const own = staged + place.thread / StagedVector::threads * StagedVector::fours;
 #pragma unroll
-      for (unsigned i = 0; i < fours; ++i) {
-        const unsigned q = StagedVector::threads * i + place.thread % StagedVector::threads;
-        if (i % groups == place.group) own[StagedVector::position(q)] = x[i];
+      for (unsigned i = 0; i < fours / groups; ++i) {
+        own[StagedVector::position(StagedVector::threads * (i * groups + place.group) + lane)] = x[i];
       }
-      __syncthreads();
+      // What the vote says does not matter. It needs all that was loaded, so that no load is put off until products of
+      // other rows are done.
+      uint32_t words = 0;
 #pragma unroll
-      for (unsigned i = 0; i < fours; ++i) {
-        x[i] = own[StagedVector::position(Piece::four(place.thread % StagedVector::threads, i))];
-      }
+      for (unsigned i = 0; i < sums; ++i) words ^= piece[i].some();
+      __syncthreads_or(words == 0);
+#pragma unroll
+      for (unsigned i = 0; i < fours; ++i) x[i] = own[StagedVector::position(Piece::four(lane, i))];
     }
     const typename Piece::Vector vector(x);
 #pragma unroll
@@ -228,7 +240,7 @@ ZINC_DEVICE void matvec_few(const uint8_t* const (&matrix)[matrices], uint32_t m
   FewMatrices<matrices> terms{{}, x, k};
 #pragma unroll
   for (unsigned i = 0; i < matrices; ++i) terms.matrix[i] = matrix[i];
-  few_rows(shared, place, terms, m, row_bytes<typename Shape::Piece::Format>(k), finish);
+  few_rows(shared, place, terms, m, few_row_bytes<Shape>(k), finish);
 }
 
 // A way through slots (dmmv_moe.cuh). Grid: y over slots, walked with the grid's stride.
@@ -246,7 +258,7 @@ struct FewExperts {
       FewMatrices<matrices> terms{{}, here.x, k};
 #pragma unroll
       for (unsigned i = 0; i < matrices; ++i) terms.matrix[i] = experts.matrix(i, expert);
-      few_rows(shared, place, terms, m, row_bytes<typename Shape::Piece::Format>(k), here.finish);
+      few_rows(shared, place, terms, m, few_row_bytes<Shape>(k), here.finish);
     }
   }
 };
@@ -259,7 +271,7 @@ ZINC_DEVICE void moe_down_few(const uint8_t* weights, const uint8_t* x, uint8_t*
   const FewSlots<Weights> terms{
       {{weights}, p.expert_stride}, at_byte<float>(x, p.x_offset), p.x_expert_stride, router, p.n_used, p.k};
   const FewPlace<Shape> place(terms.columns());
-  few_rows(shared, place, terms, p.m, row_bytes<typename Shape::Piece::Format>(p.k),
+  few_rows(shared, place, terms, p.m, few_row_bytes<Shape>(p.k),
            StoreRow{at_byte<float>(y, p.y_offset), 0, add});
 }
 

@@ -29,6 +29,8 @@ struct Q4KPiece : KPiece {
     quants = load_passing(reinterpret_cast<const uint4*>(row + place.quants));
   }
 
+  ZINC_DEVICE uint32_t some() const { return head.words.x ^ quants.x; }
+
   ZINC_DEVICE float dot(const Vector& vector, const Place& place) const {
     const uint32_t words[4] = {quants.x, quants.y, quants.z, quants.w};
     float dot[2] = {};

@@ -36,6 +36,8 @@ struct Q5KPiece : KPiece {
     quants = load_passing(reinterpret_cast<const uint4*>(row + place.quants));
   }
 
+  ZINC_DEVICE uint32_t some() const { return head.words.x ^ fifths.x ^ quants.x; }
+
   ZINC_DEVICE float dot(const Vector& vector, const Place& place) const {
     const uint32_t words[4] = {quants.x, quants.y, quants.z, quants.w};
     const uint32_t bits[4] = {fifths.x, fifths.y, fifths.z, fifths.w};

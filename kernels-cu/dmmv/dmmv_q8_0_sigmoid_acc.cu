@@ -35,11 +35,18 @@ ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     using Few = zinc::FewShape<zinc::Q8_0Piece, tile::few_rows>;
     const zinc::FewPlace<Few> place(p.k);
     zinc::prefetch_few(matrix, p.m, p.k, place);
-    zinc::wait_for_previous();
     ZINC_DYNAMIC_SHARED(float, partial);
-    zinc::few_rows(partial, place, zinc::FewMatrices<1>{{matrix}, zinc::at_byte<float>(x, p.x_offset), p.k}, p.m,
-                   zinc::few_row_bytes<Few>(p.k),
-                   zinc::AddScaledRow{zinc::at_byte<float>(y, p.y_offset), zinc::sigmoid(gate[p.gate_offset])});
+    float scale = 0.0f;
+    zinc::few_rows(
+        partial, place, zinc::FewMatrices<1>{{matrix}, zinc::at_byte<float>(x, p.x_offset), p.k}, p.m,
+        zinc::few_row_bytes<Few>(p.k),
+        [&](zinc::FewMatrices<1>&) {
+          zinc::wait_for_previous();
+          scale = zinc::sigmoid(gate[p.gate_offset]);
+        },
+        [&](uint32_t r, unsigned v, const float (&dots)[1]) {
+          zinc::AddScaledRow{zinc::at_byte<float>(y, p.y_offset), scale}(r, v, dots);
+        });
     return;
   }
   zinc::wait_for_previous();

@@ -24,22 +24,26 @@ struct Q8_0Piece {
     }
   };
 
-  // Offsets from the start of a row, the same in all rows: of the factor, of the aligned words from the first quants on
-  // or two bytes before them, and of the last two quants.
-  struct Place {
+  // Offsets from the start of a row, the same in all rows of a matrix: of the factor, of the aligned words from the
+  // first quants on or two bytes before them, and of the last two quants.
+  struct PlaceInMatrix {
     uint32_t factor;
     uint32_t words;
     uint32_t last;
     uint32_t selector;
+  };
 
-    ZINC_DEVICE Place(const uint8_t* matrix, uint32_t c) {
+  struct Place {
+    uint32_t factor;
+    uint32_t quants;
+
+    explicit ZINC_DEVICE Place(uint32_t c) : factor(c / Q8_0::block_columns * Q8_0::block_bytes) {
       constexpr unsigned quants_at = 2;
-      factor = c / Q8_0::block_columns * Q8_0::block_bytes;
-      const uint32_t quants = factor + quants_at + c % Q8_0::block_columns;
+      quants = factor + quants_at + c % Q8_0::block_columns;
+    }
+    ZINC_DEVICE PlaceInMatrix in(const uint8_t* matrix) const {
       const uint32_t odd = (static_cast<uint32_t>(reinterpret_cast<uint64_t>(matrix)) + quants) & 2u;
-      words = quants - odd;
-      last = quants + columns - 2;
-      selector = odd == 0 ? 0x3210u : 0x5432u;
+      return {factor, quants - odd, quants + columns - 2, odd == 0 ? 0x3210u : 0x5432u};
     }
   };
 
@@ -47,14 +51,14 @@ struct Q8_0Piece {
   uint16_t last;
   uint16_t factor;
 
-  ZINC_DEVICE void load(const uint8_t* row, const Place& place) {
+  ZINC_DEVICE void load(const uint8_t* row, const PlaceInMatrix& place) {
     words[0] = load_u32(row + place.words);
     words[1] = load_u32(row + place.words + 4);
     last = load_u16(row + place.last);
     factor = load_u16(row + place.factor);
   }
 
-  ZINC_DEVICE float dot(const Vector& vector, const Place& place) const {
+  ZINC_DEVICE float dot(const Vector& vector, const PlaceInMatrix& place) const {
     const uint32_t quants[2] = {__byte_perm(words[0], words[1], place.selector),
                                 __byte_perm(words[1], last, place.selector)};
     float sum = 0.0f;

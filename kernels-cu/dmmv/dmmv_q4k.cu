@@ -5,9 +5,9 @@
 // warps of a block, or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256
 // columns at most; longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
 //@ tile = { warps = 16, split = 4, stages = 1, blocks = 1, steps = 72, head = 10240, rows = 2, columns = 2048, few = 16777216, few_rows = 8, mid = 8388608, mid_rows = 4, tiny = 2097152, tiny_rows = 2 }
-//@ block = ["a_offset % 16 * few + m * k <= few ? (k <= 4096 ? 128 : 256) : 32 * warps"]
-//@ grid = ["a_offset % 16 * few + m * k <= few ? ceil_div(m, (m * k <= tiny ? tiny_rows : m * k <= mid ? mid_rows : few_rows) * (k <= 4096 ? (8 - 8 % max(ceil_div(k, 512), 1)) / max(ceil_div(k, 512), 1) : 1)) : min(ceil_div(m, 16), blocks * sm_count)"]
-//@ shared = "a_offset % 16 * few + m * k <= few ? (k <= 4096 ? 8 : 16) * (2048 + 4 * few_rows) : head + min(ceil_div(k, 256), steps) * 1120"
+//@ block = ["(a_offset % 16 + ceil_div(max(k, 1), 8192) - 1) * few + m * max(k, 256) <= few ? (k <= 4096 ? 128 : 256) : 32 * warps"]
+//@ grid = ["(a_offset % 16 + ceil_div(max(k, 1), 8192) - 1) * few + m * max(k, 256) <= few ? ceil_div(m, (m * k <= tiny ? tiny_rows : m * k <= mid ? mid_rows : few_rows) * (k <= 4096 ? (8 - 8 % max(ceil_div(k, 512), 1)) / max(ceil_div(k, 512), 1) : 1)) : min(ceil_div(m, 16), blocks * sm_count)"]
+//@ shared = "(a_offset % 16 + ceil_div(max(k, 1), 8192) - 1) * few + m * max(k, 256) <= few ? (k <= 4096 ? 8 : 16) * (2048 + 4 * few_rows) : head + min(ceil_div(k, 256), steps) * 1120"
 //@ overlap = true
 //@ [arch.75]
 //@ tile = { steps = 0 }
@@ -24,7 +24,7 @@ namespace tile = dmmv_q4k_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q4k(const uint8_t* weights, const uint8_t* x, uint8_t* y, dmmv_q4k_push p) {
-  if (p.a_offset % 16 == 0 && zinc::is_few(p.m, p.k, tile::few)) {
+  if (zinc::is_few_staged(1, p.m, p.k, p.k, p.a_offset % 16, tile::few)) {
     const uint8_t* const matrix[] = {weights + p.a_offset};
     const float* const vector = zinc::at_byte<float>(x, p.x_offset);
     const zinc::StoreRow store{zinc::at_byte<float>(y, p.y_offset), 0, p.acc_mode != 0};

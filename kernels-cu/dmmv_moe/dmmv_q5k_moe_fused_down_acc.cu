@@ -4,9 +4,9 @@
 // the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of its part of the vectors, `steps` steps
 // at most; more, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
 //@ tile = { warps = 16, blocks = 1, steps = 8, head = 10240, rows = 1, columns = 2048, few = 16777216, few_rows = 4 }
-//@ block = ["expert_stride % 16 * few + n_used * m * k <= few ? (n_used * k <= 4096 ? 128 : 256) : 32 * warps"]
-//@ grid = ["expert_stride % 16 * few + n_used * m * k <= few ? ceil_div(m, few_rows * (n_used * k <= 4096 ? (8 - 8 % max(ceil_div(n_used * k, 512), 1)) / max(ceil_div(n_used * k, 512), 1) : 1)) : min(ceil_div(m, 16), blocks * sm_count)"]
-//@ shared = "expert_stride % 16 * few + n_used * m * k <= few ? (n_used * k <= 4096 ? 8 : 16) * (2048 + 4 * few_rows) : max(head, warps * (256 + min(max(ceil_div(ceil_div(k, 256), warps), 2) * max(ceil_div(n_used * min(ceil_div(k, 256), warps), warps), 2), steps) * 1152))"
+//@ block = ["(expert_stride % 16 + ceil_div(max(n_used * k, 1), 8192) - 1) * few + n_used * m * max(k, 256) <= few ? (n_used * k <= 4096 ? 128 : 256) : 32 * warps"]
+//@ grid = ["(expert_stride % 16 + ceil_div(max(n_used * k, 1), 8192) - 1) * few + n_used * m * max(k, 256) <= few ? ceil_div(m, few_rows * (n_used * k <= 4096 ? (8 - 8 % max(ceil_div(n_used * k, 512), 1)) / max(ceil_div(n_used * k, 512), 1) : 1)) : min(ceil_div(m, 16), blocks * sm_count)"]
+//@ shared = "(expert_stride % 16 + ceil_div(max(n_used * k, 1), 8192) - 1) * few + n_used * m * max(k, 256) <= few ? (n_used * k <= 4096 ? 8 : 16) * (2048 + 4 * few_rows) : max(head, warps * (256 + min(max(ceil_div(ceil_div(k, 256), warps), 2) * max(ceil_div(n_used * min(ceil_div(k, 256), warps), warps), 2), steps) * 1152))"
 //@ overlap = true
 //@ [arch.75]
 //@ tile = { steps = 0 }
@@ -30,7 +30,7 @@ namespace tile = dmmv_q5k_moe_fused_down_acc_tile;
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q5k_moe_fused_down_acc(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* routing,
                                 dmmv_q5k_moe_fused_down_acc_push p) {
-  if (p.expert_stride % 16 == 0 && uint64_t{p.n_used} * p.m * p.k <= tile::few) {
+  if (zinc::is_few_staged(p.n_used, p.m, p.k, p.n_used * p.k, p.expert_stride % 16, tile::few)) {
     using Few = zinc::FewShape<zinc::Q5KPiece, tile::few_rows>;
     zinc::moe_down_few<Few>(weights, x, y, zinc::RouterWeights{routing, p.n_used}, true, p);
     return;

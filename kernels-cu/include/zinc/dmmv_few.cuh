@@ -1,9 +1,9 @@
 // Matrix-vector products of matrices so small that the chain of dependent steps takes longer than their bytes: in f32
 // from registers, with little to prepare and few barriers.
 //
-// A thread has a piece of some columns of `rows` rows of each matrix, and those that lie as far on as the threads of its
-// row group reach. A block has one row group, or where pieces are staged as many as it has room for: then a row group
-// is half a warp for every 16 pieces of a row, at most all of the block. Grid: x over the rows of blocks.
+// A thread has a piece of some columns of `rows` rows of each matrix. A block has one row group, whose threads have the
+// pieces that lie as far on as they reach, too; or where pieces are staged as many row groups as it has room for, which
+// are half a warp for every 16 pieces of a row. Grid: x over the rows of blocks.
 //
 // A piece is a struct with
 //   Format, columns                    how many columns
@@ -23,10 +23,19 @@ namespace zinc {
 constexpr unsigned few_threads = 256;  // of a block, at most
 constexpr unsigned few_alignment = 4;
 
-// Whether m rows of k columns, at most `few` weights, are multiplied this way. Launch blocks say the same.
+// Whether m rows of k columns, at most `few` weights, are multiplied this way, where pieces are not staged. Launch blocks
+// say the same.
 ZINC_DEVICE bool is_few(uint32_t m, uint32_t k, uint32_t few) {
   constexpr unsigned columns = 64;  // of which rows of all formats are a multiple of few_alignment bytes
   return k % columns == 0 && uint64_t{m} * k <= few;
+}
+
+// The same where pieces are staged: whether `sets` such matrices are, whose rows or vectors are `misfit` bytes from where
+// wide loads need them. A row group has at most staged_columns columns.
+constexpr unsigned staged_columns = 8192;
+ZINC_DEVICE bool is_few_staged(uint32_t sets, uint32_t m, uint32_t k, uint32_t columns, uint32_t misfit, uint32_t few) {
+  constexpr uint32_t least = 256;  // so that there are not too many sets
+  return misfit == 0 && columns <= staged_columns && uint64_t{sets} * m * max(k, least) <= few;
 }
 
 // What is multiplied: the same matrices with the same vector in all threads, `k` columns a row.
@@ -145,7 +154,7 @@ ZINC_DEVICE void prefetch_few(const uint8_t* matrix, uint32_t m, uint32_t k, con
   if (to > from) prefetch_l2(reinterpret_cast<const uint8_t*>(from), static_cast<uint32_t>(to - from));
 }
 
-// Eight threads exchange 256 columns of a vector by way of shared memory. The four columns q of these are the `position`th
+// Eight threads bring 256 columns of a vector and exchange them by way of shared memory. The four columns q of these are the `position`th
 // there, so that lanes neither write nor read the same bank at once.
 struct StagedVector {
   static constexpr unsigned threads = 8;
@@ -156,7 +165,7 @@ struct StagedVector {
 
 // Products of the terms' matrices with their vectors, summed over the terms, for the m rows that lie `row_size` bytes
 // apart; see for_row_groups for finish. `shared` is for 4 * rows * matrices bytes for all Shape::lanes threads, and
-// where pieces are staged for the columns of a row group, too. ready(terms) is called once, before anything is read.
+// where pieces are staged for their columns, too. ready(terms) is called once, before anything is read.
 template <class Shape, class Terms, class Ready, class Finish>
 ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms terms, uint32_t m, uint32_t row_size,
                           Ready ready, Finish finish) {
@@ -172,31 +181,30 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms ter
   const uint32_t last = m - 1 - first;
   const unsigned lane = place.thread % StagedVector::threads;
   float4* const staged =
-      reinterpret_cast<float4*>(shared) + place.thread / StagedVector::threads * StagedVector::fours;
-  float* const partial = shared + (Piece::staged ? place.threads * Piece::columns : 0);
+      reinterpret_cast<float4*>(shared) + threadIdx.x / StagedVector::threads * StagedVector::fours;
+  float* const partial = shared + (Piece::staged ? blockDim.x * Piece::columns : 0);
   float sum[sums] = {};
   // Threads past the end do as the first one does, and count for nothing.
+  const auto place_at = [&](uint32_t c) { return terms.place(c < columns ? c : 0); };
   uint32_t c = Piece::columns * place.thread;
-  auto at = terms.place(c < columns ? c : 0);
+  auto at = place_at(c);
   typename Piece::Place piece_at(at.c);
   ready(terms);
 #pragma unroll(Piece::staged ? 1 : 2)
-  for (uint32_t base = 0; base < columns; base += Piece::columns * place.threads) {
-    if (base > 0) {
-      c += Piece::columns * place.threads;
-      at = terms.place(c < columns ? c : 0);
-      piece_at = typename Piece::Place(at.c);
-      if constexpr (Piece::staged) __syncthreads();
-    }
-    if (!Piece::staged && c >= columns) break;
+  while (Piece::staged ? columns > 0 : c < columns) {
     const auto term = terms.term(at);
+    float4 x[fours];
     if constexpr (Piece::staged) {
       const float* const from = term.x + at.c / StagedVector::columns * StagedVector::columns;
-      for (unsigned i = place.group; i < fours && !place.idle(); i += place.groups) {
+#pragma unroll
+      for (unsigned i = 0; i < fours; ++i) {
         const unsigned q = StagedVector::threads * i + lane;
         async_copy_passing<true>(shared_place(staged + StagedVector::position(q)), from + 4 * q);
       }
       async_commit();
+    } else {
+#pragma unroll
+      for (unsigned i = 0; i < fours; ++i) x[i] = __ldg(reinterpret_cast<const float4*>(term.x + at.c) + i);
     }
     Piece piece[sums];
 #pragma unroll
@@ -204,20 +212,17 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms ter
       const uint8_t* const matrix = term.matrix[i / rows];
       piece[i].load(matrix + first_at + min(i % rows, last) * row_size, piece_at.in(matrix));
     }
-    float4 x[fours];
     if constexpr (Piece::staged) {
-      async_wait<0>();
       // What the vote says does not matter. It needs all that was loaded, so that no load is put off until products of
       // other rows are done.
       uint32_t words = 0;
 #pragma unroll
       for (unsigned i = 0; i < sums; ++i) words ^= piece[i].some();
       __syncthreads_or(words == 0);
+      async_wait<0>();
+      __syncwarp();
 #pragma unroll
       for (unsigned i = 0; i < fours; ++i) x[i] = staged[StagedVector::position(Piece::four(lane, i))];
-    } else {
-#pragma unroll
-      for (unsigned i = 0; i < fours; ++i) x[i] = __ldg(reinterpret_cast<const float4*>(term.x + at.c) + i);
     }
     const typename Piece::Vector vector(x);
 #pragma unroll
@@ -225,6 +230,10 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms ter
       const float dot = term.weighted(piece[i].dot(vector, piece_at.in(term.matrix[i / rows])));
       sum[i] += c < columns ? dot : 0.0f;
     }
+    if constexpr (Piece::staged) break;
+    c += Piece::columns * place.threads;
+    at = place_at(c);
+    piece_at = typename Piece::Place(at.c);
   }
   const float part = warp_sums<Shape::lanes>(sum);
   constexpr unsigned share = Shape::lanes / sums;

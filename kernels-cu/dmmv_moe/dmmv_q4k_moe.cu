@@ -1,9 +1,9 @@
 // Per routing slot y_j = W_e x_j for stacked q4_K expert matrices; e = routing[j], x_j shared or one per slot.
 // Of at most `few` weights in all slots: grid y over slots, x over row groups of `few_rows`; see dmmv_few.cuh.
-// Else: grid y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the steps of
-// 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of
-// its part of the vector, `steps` steps at most; longer, misaligned or extreme ones go through f32 arithmetic in
-// stretches of `columns` columns.
+// Else: grid y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the
+// steps of 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8
+// planes of its part of the vector, `steps` steps at most; longer, misaligned or extreme ones go through f32 arithmetic
+// in stretches of `columns` columns.
 //@ tile = { warps = 8, blocks = 2, steps = 8, head = 10240, sets = 1, rows = 2, columns = 2048, few = 16777215, few_rows = 4 }
 //@ block = ["(expert_stride % 16 + x_offset % 16 + x_expert_stride % 4 + ceil_div(max(k, 1), 8192) - 1) * few + n_slots * m * max(k, 256) <= few ? (k <= 4096 ? 128 : 256) : 32 * warps"]
 //@ grid = ["(expert_stride % 16 + x_offset % 16 + x_expert_stride % 4 + ceil_div(max(k, 1), 8192) - 1) * few + n_slots * m * max(k, 256) <= few ? ceil_div(m, few_rows * (k <= 4096 ? (8 - 8 % max(ceil_div(k, 512), 1)) / max(ceil_div(k, 512), 1) : 1)) : min(ceil_div(m, 16 * sets), ceil_div(blocks * sm_count, n_slots))", "min(n_slots, 65535)"]

@@ -1,8 +1,8 @@
 // y += sum over slots of p_j W_e x_j for stacked q5_K expert matrices; e = routing[j], p_j its weight.
 // Of at most `few` weights in all slots: grid x over row groups of `few_rows`; see dmmv_few.cuh.
-// Else: grid x over tiles of 16 rows, walked with the grid's stride; the steps of 256 columns of all slots are dealt out to
-// the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of its part of the vectors, `steps` steps
-// at most; more, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
+// Else: grid x over tiles of 16 rows, walked with the grid's stride; the steps of 256 columns of all slots are dealt
+// out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of its part of the vectors, `steps`
+// steps at most; more, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
 //@ tile = { warps = 16, blocks = 1, steps = 8, head = 10240, rows = 1, columns = 2048, few = 16777216, few_rows = 4 }
 //@ block = ["(expert_stride % 16 + ceil_div(max(n_used * k, 1), 8192) - 1) * few + n_used * m * max(k, 256) <= few ? (n_used * k <= 4096 ? 128 : 256) : 32 * warps"]
 //@ grid = ["(expert_stride % 16 + ceil_div(max(n_used * k, 1), 8192) - 1) * few + n_used * m * max(k, 256) <= few ? ceil_div(m, few_rows * (n_used * k <= 4096 ? (8 - 8 % max(ceil_div(n_used * k, 512), 1)) / max(ceil_div(n_used * k, 512), 1) : 1)) : min(ceil_div(m, 16), blocks * sm_count)"]

@@ -9,10 +9,11 @@
 //   Format, columns                    how many columns
 //   Place                              (first column): where the piece lies in a row; in(matrix), in those of a matrix
 //   load(row, Place)                   of rows that lie few_alignment bytes apart or a multiple of that
-//   staged                             whether the columns are not neighbours: then eight threads have 256 columns
-//   four(piece of the row, i)          which four columns, counted from the row's start, are the i-th of the piece
-//   Vector                             made of the piece's part of a vector, what all rows share
-//   dot(Vector, Place)
+//   Vector                             (fours of columns of a vector): what all rows share
+//   dot(Vector, place in a matrix)
+//   staged                             whether its columns are not neighbours, but eight threads have 256. Then also
+//   four(thread of the eight, i)       which four of the 256 columns are the i-th of its
+//   some()                             a word that needs everything that was loaded
 #pragma once
 
 #include "zinc/async_copy.cuh"
@@ -23,15 +24,15 @@ namespace zinc {
 constexpr unsigned few_threads = 256;  // of a block, at most
 constexpr unsigned few_alignment = 4;
 
-// Whether m rows of k columns, at most `few` weights, are multiplied this way, where pieces are not staged. Launch blocks
-// say the same.
+// Whether m rows of k columns, at most `few` weights, are multiplied this way, where pieces are not staged. Launch
+// blocks say the same.
 ZINC_DEVICE bool is_few(uint32_t m, uint32_t k, uint32_t few) {
   constexpr unsigned columns = 64;  // of which rows of all formats are a multiple of few_alignment bytes
   return k % columns == 0 && uint64_t{m} * k <= few;
 }
 
-// The same where pieces are staged: whether `sets` such matrices are, whose rows or vectors are `misfit` bytes from where
-// wide loads need them. A row group has at most staged_columns columns.
+// The same where pieces are staged: whether `sets` such matrices are, whose rows or vectors are `misfit` bytes from
+// where wide loads need them. A row group has at most staged_columns columns.
 constexpr unsigned staged_columns = 8192;
 ZINC_DEVICE bool is_few_staged(uint32_t sets, uint32_t m, uint32_t k, uint32_t columns, uint32_t misfit, uint32_t few) {
   constexpr uint32_t least = 256;  // so that there are not too many sets
@@ -154,8 +155,8 @@ ZINC_DEVICE void prefetch_few(const uint8_t* matrix, uint32_t m, uint32_t k, con
   if (to > from) prefetch_l2(reinterpret_cast<const uint8_t*>(from), static_cast<uint32_t>(to - from));
 }
 
-// Eight threads bring 256 columns of a vector and exchange them by way of shared memory. The four columns q of these are the `position`th
-// there, so that lanes neither write nor read the same bank at once.
+// Eight threads bring 256 columns of a vector and exchange them by way of shared memory. The four columns q of these
+// are the `position`th there, so that lanes neither write nor read the same bank at once.
 struct StagedVector {
   static constexpr unsigned threads = 8;
   static constexpr unsigned columns = 256;
@@ -165,7 +166,8 @@ struct StagedVector {
 
 // Products of the terms' matrices with their vectors, summed over the terms, for the m rows that lie `row_size` bytes
 // apart; see for_row_groups for finish. `shared` is for 4 * rows * matrices bytes for all Shape::lanes threads, and
-// where pieces are staged for their columns, too. ready(terms) is called once, before anything is read.
+// where pieces are staged for their columns, too: a thread has one then. ready(terms) is called once, before anything
+// is read: there is only arithmetic before it.
 template <class Shape, class Terms, class Ready, class Finish>
 ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms terms, uint32_t m, uint32_t row_size,
                           Ready ready, Finish finish) {
@@ -180,8 +182,7 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms ter
   const uint64_t first_at = uint64_t{first} * row_size;
   const uint32_t last = m - 1 - first;
   const unsigned lane = place.thread % StagedVector::threads;
-  float4* const staged =
-      reinterpret_cast<float4*>(shared) + threadIdx.x / StagedVector::threads * StagedVector::fours;
+  float4* const staged = reinterpret_cast<float4*>(shared) + threadIdx.x / StagedVector::threads * StagedVector::fours;
   float* const partial = shared + (Piece::staged ? blockDim.x * Piece::columns : 0);
   float sum[sums] = {};
   // Threads past the end do as the first one does, and count for nothing.

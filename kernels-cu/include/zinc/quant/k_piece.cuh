@@ -10,9 +10,7 @@ namespace zinc {
 
 // A row's head, decoded by lanes that have the same two sub-blocks in all rows.
 struct KPieceHead {
-  static constexpr unsigned block_lanes = 8;
-
-  // What the lane's two sub-blocks are, 2 pair and 2 pair + 1: see KScales.
+  // How a lane decodes the numbers of its two sub-blocks, 2 * pair and 2 * pair + 1; see KScales for where they are.
   struct Lane {
     uint32_t bytes;
     uint32_t top_shift;
@@ -32,7 +30,7 @@ struct KPieceHead {
 
   ZINC_DEVICE void load(const uint8_t* block) { words = load_passing(reinterpret_cast<const uint4*>(block)); }
 
-  // The sum over both sub-blocks of scale * dot - minimum * sum, the dots being 2^unit[i] times what they mean.
+  // The sum over both sub-blocks of scale * dot - minimum * sum, where dot[i] is 2^unit_i of what it stands for.
   template <int unit0, int unit1>
   ZINC_DEVICE float weighted(const float (&dot)[2], const float (&sum)[2], const Lane& lane) const {
     // Scale, scale, minimum, minimum.
@@ -82,19 +80,22 @@ struct KPieceVector {
   }
 };
 
-// dot += the two halves of the pair times x[0] and x[2]. A quant at the end of a half is 2^-24 of it, exactly.
+// dot plus the two halves of the pair times x[0] and x[2]. Quants in the last bits of halves are 2^-24 of them,
+// exactly, and become floats without an offset: one mask for two quants, one conversion and one multiply-add for each.
 ZINC_DEVICE float dot_halves(uint32_t pair, const float* x, float dot) {
   dot = fmaf(half_to_float(static_cast<uint16_t>(pair)), x[0], dot);
   return fmaf(half_to_float(static_cast<uint16_t>(pair >> 16)), x[2], dot);
 }
 
-// A Derived has Format, quants_at, and Quants: load(block, lane), dots(dot, x, Place).
+// What does not depend on the format.
 struct KPiece {
   static constexpr unsigned columns = 32;
   static constexpr bool staged = true;
   using Vector = KPieceVector;
 
-  static ZINC_DEVICE unsigned four(unsigned piece, unsigned i) { return piece / 2 * 16 + piece % 2 * 4 + i / 4 * 8 + i % 4; }
+  static ZINC_DEVICE unsigned four(unsigned piece, unsigned i) {
+    return piece / 2 * 16 + piece % 2 * 4 + i / 4 * 8 + i % 4;
+  }
 };
 
 }  // namespace zinc

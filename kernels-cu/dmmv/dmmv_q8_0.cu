@@ -35,9 +35,9 @@ ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     const float* const vector = zinc::at_byte<float>(x, p.x_offset);
     const zinc::StoreRow store{zinc::at_byte<float>(y, p.y_offset), 0, p.acc_mode != 0};
     if (zinc::is_few(p.m, p.k, tile::tiny)) {
-      zinc::matvec_few<zinc::Q8_0Piece, tile::tiny_rows>(matrix, p.m, p.k, vector, store);
+      zinc::matvec_few<zinc::FewShape<zinc::Q8_0Piece, tile::tiny_rows>>(matrix, p.m, p.k, vector, store);
     } else {
-      zinc::matvec_few<zinc::Q8_0Piece, tile::few_rows>(matrix, p.m, p.k, vector, store);
+      zinc::matvec_few<zinc::FewShape<zinc::Q8_0Piece, tile::few_rows>>(matrix, p.m, p.k, vector, store);
     }
     return;
   }

@@ -42,8 +42,8 @@ ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     if (last) {
       zinc::wait_for_previous();
     } else {
-      zinc::matvec_few<zinc::Q8_0Piece, tile::few_rows>(matrix, p.m, p.k, vector,
-                                                        zinc::StoreGated<zinc::SwiGlu>{result});
+      zinc::matvec_few<zinc::FewShape<zinc::Q8_0Piece, tile::few_rows>>(matrix, p.m, p.k, vector,
+                                                                        zinc::StoreGated<zinc::SwiGlu>{result});
     }
   } else {
     zinc::wait_for_previous();

@@ -31,13 +31,22 @@ ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     dmmv_q8_0_sigmoid_acc(const uint8_t* weights, const uint8_t* x, uint8_t* y, const float* gate,
                           dmmv_q8_0_sigmoid_acc_push p) {
   if (zinc::is_few(p.m, p.k, tile::few)) {
-    const uint8_t* const matrix[] = {weights + p.a_offset};
-    zinc::prefetch_few<zinc::Q8_0Piece, tile::few_rows>(matrix[0], p.m, p.k);
-    zinc::wait_for_previous();
+    const uint8_t* const matrix = weights + p.a_offset;
+    using Few = zinc::FewShape<zinc::Q8_0Piece, tile::few_rows>;
+    const zinc::FewPlace<Few> place(p.k);
+    zinc::prefetch_few(matrix, p.m, p.k, place);
     ZINC_DYNAMIC_SHARED(float, partial);
-    zinc::few_rows<zinc::Q8_0Piece, tile::few_rows>(
-        partial, matrix, p.m, p.k, zinc::at_byte<float>(x, p.x_offset),
-        zinc::AddScaledRow{zinc::at_byte<float>(y, p.y_offset), zinc::sigmoid(gate[p.gate_offset])});
+    float scale = 0.0f;
+    zinc::few_rows(
+        partial, place, zinc::FewMatrices<1>{{matrix}, zinc::at_byte<float>(x, p.x_offset), p.k}, p.m,
+        zinc::few_row_bytes<Few>(p.k),
+        [&](zinc::FewMatrices<1>&) {
+          zinc::wait_for_previous();
+          scale = zinc::sigmoid(gate[p.gate_offset]);
+        },
+        [&](uint32_t r, unsigned v, const float (&dots)[1]) {
+          zinc::AddScaledRow{zinc::at_byte<float>(y, p.y_offset), scale}(r, v, dots);
+        });
     return;
   }
   zinc::wait_for_previous();

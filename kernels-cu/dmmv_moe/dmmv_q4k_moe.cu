@@ -1,12 +1,13 @@
 // Per routing slot y_j = W_e x_j for stacked q4_K expert matrices; e = routing[j], x_j shared or one per slot.
-// Grid: y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the steps of
-// 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of
-// its part of the vector, `steps` steps at most; longer, misaligned or extreme ones go through f32 arithmetic in
-// stretches of `columns` columns.
-//@ tile = { warps = 8, blocks = 2, steps = 8, head = 10240, sets = 1, rows = 2, columns = 2048 }
-//@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, 16 * sets), ceil_div(blocks * sm_count, n_slots))", "min(n_slots, 65535)"]
-//@ shared = "max(head, warps * (256 + min(max(ceil_div(ceil_div(k, 256), warps), 2), steps) * 1152))"
+// Of at most `few` weights in all slots: grid y over slots, x over row groups of `few_rows`; see dmmv_few.cuh.
+// Else: grid y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the
+// steps of 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8
+// planes of its part of the vector, `steps` steps at most; longer, misaligned or extreme ones go through f32 arithmetic
+// in stretches of `columns` columns.
+//@ tile = { warps = 8, blocks = 2, steps = 8, head = 10240, sets = 1, rows = 2, columns = 2048, few = 16777215, few_rows = 4 }
+//@ block = ["(expert_stride % 16 + x_offset % 16 + x_expert_stride % 4 + ceil_div(max(k, 1), 8192) - 1) * few + n_slots * m * max(k, 256) <= few ? (k <= 4096 ? 128 : 256) : 32 * warps"]
+//@ grid = ["(expert_stride % 16 + x_offset % 16 + x_expert_stride % 4 + ceil_div(max(k, 1), 8192) - 1) * few + n_slots * m * max(k, 256) <= few ? ceil_div(m, few_rows * (k <= 4096 ? (8 - 8 % max(ceil_div(k, 512), 1)) / max(ceil_div(k, 512), 1) : 1)) : min(ceil_div(m, 16 * sets), ceil_div(blocks * sm_count, n_slots))", "min(n_slots, 65535)"]
+//@ shared = "(expert_stride % 16 + x_offset % 16 + x_expert_stride % 4 + ceil_div(max(k, 1), 8192) - 1) * few + n_slots * m * max(k, 256) <= few ? (k <= 4096 ? 8 : 16) * (2048 + 4 * few_rows) : max(head, warps * (256 + min(max(ceil_div(ceil_div(k, 256), warps), 2), steps) * 1152))"
 //@ overlap = true
 //@ [arch.75]
 //@ tile = { steps = 0 }
@@ -14,13 +15,21 @@
 //@ tile = { steps = 8 }
 #include "zinc/dmmv_q4k_moe.h"
 
+#include "zinc/dmmv_few.cuh"
 #include "zinc/dmmv_moe_tiles.cuh"
+#include "zinc/quant/q4_k_piece.cuh"
 #include "zinc/quant/q4_k_tiles.cuh"
 
 namespace tile = dmmv_q4k_moe_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q4k_moe(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* routing, dmmv_q4k_moe_push p) {
+  if (zinc::is_few_staged(p.n_slots, p.m, p.k, p.k, p.expert_stride % 16 + p.x_offset % 16 + p.x_expert_stride % 4,
+                          tile::few)) {
+    using Few = zinc::FewExperts<zinc::FewShape<zinc::Q4KPiece, tile::few_rows>>;
+    zinc::dmmv_moe<Few>(weights, x, y, routing, p);
+    return;
+  }
   zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head, tile::sets>;
   using Slots = zinc::TileSlots<zinc::Q4KTiles, Shape, tile::rows, tile::columns>;

@@ -34,7 +34,8 @@ ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
   const float* const vector = zinc::at_byte<float>(x, p.x_offset);
   float* const result = zinc::at_byte<float>(y, p.y_offset);
   if (zinc::is_few(p.m, p.k, tile::few)) {
-    zinc::matvec_few<zinc::Q8_0Piece, tile::few_rows>(matrix, p.m, p.k, vector, zinc::StoreGated<zinc::GeGlu>{result});
+    zinc::matvec_few<zinc::FewShape<zinc::Q8_0Piece, tile::few_rows>>(matrix, p.m, p.k, vector,
+                                                                      zinc::StoreGated<zinc::GeGlu>{result});
   } else {
     zinc::wait_for_previous();
     using Shape = zinc::TileShape<tile::warps, tile::split, tile::stages, tile::steps, tile::head>;

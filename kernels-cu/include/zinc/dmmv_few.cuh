@@ -1,103 +1,308 @@
 // Matrix-vector products of matrices so small that the chain of dependent steps takes longer than their bytes: in f32
-// from registers, with nothing to prepare and one barrier.
+// from registers, with little to prepare and few barriers.
 //
-// Grid: x over groups of `rows` rows of each matrix. A block has a warp for every 256 columns, at most few_warps. A
-// thread has a piece of neighbouring columns of all its rows, and those that lie as far on as the block's threads
-// reach.
+// A thread has a piece of some columns of `rows` rows of each matrix. A block has one row group, whose threads have the
+// pieces that lie as far on as they reach, too; or where pieces are staged as many row groups as it has room for, which
+// are half a warp for every 16 pieces of a row. Grid: x over the rows of blocks.
 //
 // A piece is a struct with
 //   Format, columns                    how many columns
-//   Place                              (matrix, first column): where the piece lies in each row of a matrix
+//   Place                              (first column): where the piece lies in a row; in(matrix), in those of a matrix
 //   load(row, Place)                   of rows that lie few_alignment bytes apart or a multiple of that
-//   dot(activations, Place)
+//   Vector                             (fours of columns of a vector): what all rows share
+//   dot(Vector, place in a matrix)
+//   staged                             whether its columns are not neighbours, but eight threads have 256. Then also
+//   four(thread of the eight, i)       which four of the 256 columns are the i-th of its
+//   some()                             a word that needs everything that was loaded
 #pragma once
 
 #include "zinc/async_copy.cuh"
-#include "zinc/dmmv_rows.cuh"
+#include "zinc/dmmv_moe_down.cuh"
 
 namespace zinc {
 
-constexpr unsigned few_warps = 8;
+constexpr unsigned few_threads = 256;  // of a block, at most
 constexpr unsigned few_alignment = 4;
 
-// Whether m rows of k columns, at most `few` weights, are multiplied this way. Launch blocks say the same.
+// Whether m rows of k columns, at most `few` weights, are multiplied this way, where pieces are not staged. Launch
+// blocks say the same.
 ZINC_DEVICE bool is_few(uint32_t m, uint32_t k, uint32_t few) {
   constexpr unsigned columns = 64;  // of which rows of all formats are a multiple of few_alignment bytes
   return k % columns == 0 && uint64_t{m} * k <= few;
 }
 
+// The same where pieces are staged: whether `sets` such matrices are, whose rows or vectors are `misfit` bytes from
+// where wide loads need them. A row group has at most staged_columns columns.
+constexpr unsigned staged_columns = 8192;
+ZINC_DEVICE bool is_few_staged(uint32_t sets, uint32_t m, uint32_t k, uint32_t columns, uint32_t misfit, uint32_t few) {
+  constexpr uint32_t least = 256;  // so that there are not too many sets
+  return misfit == 0 && columns <= staged_columns && uint64_t{sets} * m * max(k, least) <= few;
+}
+
+// What is multiplied: the same matrices with the same vector in all threads, `k` columns a row.
+template <unsigned matrices_>
+struct FewMatrices {
+  static constexpr unsigned matrices = matrices_;
+  struct Place {
+    uint32_t c;  // columns before the thread's
+  };
+  struct Term {
+    const uint8_t* matrix[matrices];
+    const float* x;
+
+    ZINC_DEVICE float weighted(float dot) const { return dot; }
+  };
+
+  const uint8_t* matrix[matrices];
+  const float* x;
+  uint32_t k;
+
+  ZINC_DEVICE uint32_t columns() const { return k; }
+  ZINC_DEVICE Place place(uint32_t c) const { return {c}; }
+  ZINC_DEVICE Term term(const Place&) const {
+    Term term{{}, x};
+#pragma unroll
+    for (unsigned i = 0; i < matrices; ++i) term.matrix[i] = matrix[i];
+    return term;
+  }
+};
+
+// The weighted sum over slots of the products of their experts: as if rows of the experts lay side by side.
+template <class Weights>
+struct FewSlots {
+  static constexpr unsigned matrices = 1;
+  struct Place {
+    uint32_t c;
+    uint32_t slot;
+  };
+  struct Term {
+    const uint8_t* matrix[1];
+    const float* x;
+    float weight;
+
+    ZINC_DEVICE float weighted(float dot) const { return weight * dot; }
+  };
+
+  Experts<1> experts;
+  const float* x;
+  uint64_t x_stride;
+  Weights router;
+  uint32_t slots;
+  uint32_t k;
+
+  ZINC_DEVICE uint32_t columns() const { return slots * k; }
+  ZINC_DEVICE Place place(uint32_t c) const {
+    const uint32_t slot = k > 0 ? c / k : 0;
+    return {c - slot * k, slot};
+  }
+  ZINC_DEVICE Term term(const Place& place) const {
+    return {{experts.matrix(0, router.routing[place.slot])}, x + place.slot * x_stride, router.of(place.slot)};
+  }
+};
+
+template <class Piece_, unsigned rows_>
+struct FewShape {
+  using Piece = Piece_;
+  static constexpr unsigned rows = rows_;
+  // Whose sums are added up first.
+  static constexpr unsigned lanes = Piece::staged ? warp_size / 2 : warp_size;
+};
+
+// Which rows the thread has, and which part of them.
+template <class Shape>
+struct FewPlace {
+  unsigned threads;  // of a row group
+  unsigned groups;
+  unsigned group;
+  unsigned thread;  // of the row group
+
+  explicit ZINC_DEVICE FewPlace(uint32_t columns) {
+    threads = blockDim.x;
+    groups = 1;
+    group = 0;
+    if constexpr (Shape::Piece::staged) {
+      constexpr unsigned unit_columns = Shape::lanes * Shape::Piece::columns;
+      const unsigned units = blockDim.x / Shape::lanes;
+      const unsigned own = min(max((columns + unit_columns - 1) / unit_columns, 1u), units);
+      threads = own * Shape::lanes;
+      groups = units / own;
+      group = threadIdx.x / Shape::lanes / own;
+    }
+    thread = threadIdx.x - group * threads;
+  }
+
+  // Threads that do not make a whole row group have no rows.
+  ZINC_DEVICE bool idle() const { return group >= groups; }
+  ZINC_DEVICE uint32_t block_first() const { return blockIdx.x * groups * Shape::rows; }
+  ZINC_DEVICE uint32_t first() const { return block_first() + group * Shape::rows; }
+};
+
+// The bytes of a row, which are few enough for 32 bits.
+template <class Shape>
+ZINC_DEVICE uint32_t few_row_bytes(uint32_t k) {
+  return static_cast<uint32_t>(row_bytes<typename Shape::Piece::Format>(k));
+}
+
 // Asks for the rows of the block. To be called before wait_for_previous().
-template <class Piece, unsigned rows>
-ZINC_DEVICE void prefetch_few(const uint8_t* matrix, uint32_t m, uint32_t k) {
+template <class Shape>
+ZINC_DEVICE void prefetch_few(const uint8_t* matrix, uint32_t m, uint32_t k, const FewPlace<Shape>& place) {
   constexpr uint64_t unit = 16;
-  const uint64_t row_size = row_bytes<typename Piece::Format>(k);
-  const uint32_t first = blockIdx.x * rows;
-  if (threadIdx.x != 0 || first >= m) return;
+  const uint64_t row_size = row_bytes<typename Shape::Piece::Format>(k);
+  const uint32_t first = place.first();
+  if (place.thread != 0 || place.idle() || first >= m) return;
   const uint64_t from = reinterpret_cast<uint64_t>(matrix + first * row_size) / unit * unit;
-  const uint64_t to = reinterpret_cast<uint64_t>(matrix + min(first + rows, m) * row_size) / unit * unit;
+  const uint64_t to = reinterpret_cast<uint64_t>(matrix + min(first + Shape::rows, m) * row_size) / unit * unit;
   if (to > from) prefetch_l2(reinterpret_cast<const uint8_t*>(from), static_cast<uint32_t>(to - from));
 }
 
-// Products of `matrices` matrices of m rows of k columns with x, for the rows of the block; see for_row_groups for
-// finish. `partial` is shared memory for a float for each sum of each warp.
-template <class Piece, unsigned rows, unsigned matrices, class Finish>
-ZINC_DEVICE void few_rows(float* partial, const uint8_t* const (&matrix)[matrices], uint32_t m, uint32_t k,
-                          const float* x, Finish finish) {
+// Eight threads bring 256 columns of a vector and exchange them by way of shared memory. The four columns q of these
+// are the `position`th there, so that lanes neither write nor read the same bank at once.
+struct StagedVector {
+  static constexpr unsigned threads = 8;
+  static constexpr unsigned columns = 256;
+  static constexpr unsigned fours = columns / 4;
+  static ZINC_DEVICE unsigned position(unsigned q) { return q ^ (q / 16 % 4); }
+};
+
+// Products of the terms' matrices with their vectors, summed over the terms, for the m rows that lie `row_size` bytes
+// apart; see for_row_groups for finish. `shared` is for 4 * rows * matrices bytes for all Shape::lanes threads, and
+// where pieces are staged for their columns, too: a thread has one then. ready(terms) is called once, before anything
+// is read: there is only arithmetic before it.
+template <class Shape, class Terms, class Ready, class Finish>
+ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms terms, uint32_t m, uint32_t row_size,
+                          Ready ready, Finish finish) {
+  using Piece = typename Shape::Piece;
+  constexpr unsigned rows = Shape::rows;
+  constexpr unsigned matrices = Terms::matrices;
   constexpr unsigned sums = rows * matrices;
-  static_assert(warp_size % sums == 0 && Piece::columns % 4 == 0);
-  const uint64_t row_size = row_bytes<typename Piece::Format>(k);
-  const uint32_t first = blockIdx.x * rows;
+  constexpr unsigned fours = Piece::columns / 4;
+  static_assert(Shape::lanes % sums == 0 && Piece::columns % 4 == 0);
+  const uint32_t columns = terms.columns();
+  const uint32_t first = min(place.first(), m - 1);
+  const uint64_t first_at = uint64_t{first} * row_size;
+  const uint32_t last = m - 1 - first;
+  const unsigned lane = place.thread % StagedVector::threads;
+  float4* const staged = reinterpret_cast<float4*>(shared) + threadIdx.x / StagedVector::threads * StagedVector::fours;
+  float* const partial = shared + (Piece::staged ? blockDim.x * Piece::columns : 0);
   float sum[sums] = {};
-#pragma unroll 2
-  for (uint32_t c = Piece::columns * threadIdx.x; c < k; c += Piece::columns * blockDim.x) {
+  // Threads past the end do as the first one does, and count for nothing.
+  const auto place_at = [&](uint32_t c) { return terms.place(c < columns ? c : 0); };
+  uint32_t c = Piece::columns * place.thread;
+  auto at = place_at(c);
+  typename Piece::Place piece_at(at.c);
+  ready(terms);
+#pragma unroll(Piece::staged ? 1 : 2)
+  while (Piece::staged ? columns > 0 : c < columns) {
+    const auto term = terms.term(at);
+    float4 x[fours];
+    if constexpr (Piece::staged) {
+      const float* const from = term.x + at.c / StagedVector::columns * StagedVector::columns;
+#pragma unroll
+      for (unsigned i = 0; i < fours; ++i) {
+        const unsigned q = StagedVector::threads * i + lane;
+        async_copy_passing<true>(shared_place(staged + StagedVector::position(q)), from + 4 * q);
+      }
+      async_commit();
+    } else {
+#pragma unroll
+      for (unsigned i = 0; i < fours; ++i) x[i] = __ldg(reinterpret_cast<const float4*>(term.x + at.c) + i);
+    }
     Piece piece[sums];
 #pragma unroll
     for (unsigned i = 0; i < sums; ++i) {
-      const typename Piece::Place place(matrix[i / rows], c);
-      piece[i].load(matrix[i / rows] + min(first + i % rows, m - 1) * row_size, place);
+      const uint8_t* const matrix = term.matrix[i / rows];
+      piece[i].load(matrix + first_at + min(i % rows, last) * row_size, piece_at.in(matrix));
     }
-    float activation[Piece::columns];
+    if constexpr (Piece::staged) {
+      // What the vote says does not matter. It needs all that was loaded, so that no load is put off until products of
+      // other rows are done.
+      uint32_t words = 0;
 #pragma unroll
-    for (unsigned i = 0; i < Piece::columns; i += 4) {
-      const float4 four = __ldg(reinterpret_cast<const float4*>(x + c + i));
-      activation[i] = four.x;
-      activation[i + 1] = four.y;
-      activation[i + 2] = four.z;
-      activation[i + 3] = four.w;
+      for (unsigned i = 0; i < sums; ++i) words ^= piece[i].some();
+      __syncthreads_or(words == 0);
+      async_wait<0>();
+      __syncwarp();
+#pragma unroll
+      for (unsigned i = 0; i < fours; ++i) x[i] = staged[StagedVector::position(Piece::four(lane, i))];
     }
+    const typename Piece::Vector vector(x);
 #pragma unroll
     for (unsigned i = 0; i < sums; ++i) {
-      const typename Piece::Place place(matrix[i / rows], c);
-      sum[i] += piece[i].dot(activation, place);
+      const float dot = term.weighted(piece[i].dot(vector, piece_at.in(term.matrix[i / rows])));
+      sum[i] += c < columns ? dot : 0.0f;
     }
+    if constexpr (Piece::staged) break;
+    c += Piece::columns * place.threads;
+    at = place_at(c);
+    piece_at = typename Piece::Place(at.c);
   }
-  const float part = warp_sums(sum);
-  constexpr unsigned group = warp_size / sums;
-  if (lane_id() % group == 0) partial[warp_id() * sums + lane_id() / group] = part;
+  const float part = warp_sums<Shape::lanes>(sum);
+  constexpr unsigned share = Shape::lanes / sums;
+  const unsigned unit_lane = threadIdx.x % Shape::lanes;
+  if (unit_lane % share == 0) partial[threadIdx.x / Shape::lanes * sums + unit_lane / share] = part;
   __syncthreads();
-  if (threadIdx.x < rows && first + threadIdx.x < m) {
+  if (threadIdx.x < place.groups * rows && place.block_first() + threadIdx.x < m) {
+    const unsigned units = place.threads / Shape::lanes;
+    const float* const own = partial + threadIdx.x / rows * units * sums;
     float dots[matrices];
 #pragma unroll
     for (unsigned i = 0; i < matrices; ++i) {
       dots[i] = 0.0f;
 #pragma unroll
-      for (unsigned w = 0; w < few_warps; ++w) {
-        if (w < block_warps()) dots[i] += partial[w * sums + i * rows + threadIdx.x];
+      for (unsigned w = 0; w < few_threads / Shape::lanes; ++w) {
+        if (w < units) dots[i] += own[w * sums + i * rows + threadIdx.x % rows];
       }
     }
-    finish(first + threadIdx.x, 0, dots);
+    finish(place.block_first() + threadIdx.x, 0, dots);
   }
 }
 
-// The same with what comes before; launched with 4 * few_warps * matrices * rows bytes of dynamic shared memory.
-template <class Piece, unsigned rows, unsigned matrices, class Finish>
+// One or more matrices times one vector, with what comes before.
+template <class Shape, unsigned matrices, class Finish>
 ZINC_DEVICE void matvec_few(const uint8_t* const (&matrix)[matrices], uint32_t m, uint32_t k, const float* x,
                             Finish finish) {
+  const FewPlace<Shape> place(k);
+  FewMatrices<matrices> terms{{}, x, k};
 #pragma unroll
-  for (unsigned i = 0; i < matrices; ++i) prefetch_few<Piece, rows>(matrix[i], m, k);
-  wait_for_previous();
-  ZINC_DYNAMIC_SHARED(float, partial);
-  few_rows<Piece, rows>(partial, matrix, m, k, x, finish);
+  for (unsigned i = 0; i < matrices; ++i) {
+    terms.matrix[i] = matrix[i];
+    prefetch_few(matrix[i], m, k, place);
+  }
+  ZINC_DYNAMIC_SHARED(float, shared);
+  few_rows(
+      shared, place, terms, m, few_row_bytes<Shape>(k), [](FewMatrices<matrices>&) { wait_for_previous(); }, finish);
+}
+
+// A way through slots (dmmv_moe.cuh) that waits for the previous kernel. Grid: y over slots, at least as many.
+template <class Shape>
+struct FewExperts {
+  template <unsigned matrices, class Work>
+  static ZINC_DEVICE void run(const Experts<matrices>& experts, const uint32_t* routing, uint32_t, uint32_t m,
+                              uint32_t k, Work work) {
+    ZINC_DYNAMIC_SHARED(float, shared);
+    const auto here = work(blockIdx.y);
+    few_rows(
+        shared, FewPlace<Shape>(k), FewMatrices<matrices>{{}, here.x, k}, m, few_row_bytes<Shape>(k),
+        [&](FewMatrices<matrices>& terms) {
+          wait_for_previous();
+          const uint32_t expert = routing[blockIdx.y];
+#pragma unroll
+          for (unsigned i = 0; i < matrices; ++i) terms.matrix[i] = experts.matrix(i, expert);
+        },
+        here.finish);
+  }
+};
+
+// As dmmv_moe_down_tiles, with the wait for the previous kernel.
+template <class Shape, class Weights, class Push>
+ZINC_DEVICE void moe_down_few(const uint8_t* weights, const uint8_t* x, uint8_t* y, const Weights& router, bool add,
+                              const Push& p) {
+  ZINC_DYNAMIC_SHARED(float, shared);
+  const FewSlots<Weights> terms{
+      {{weights}, p.expert_stride}, at_byte<float>(x, p.x_offset), p.x_expert_stride, router, p.n_used, p.k};
+  few_rows(
+      shared, FewPlace<Shape>(terms.columns()), terms, p.m, few_row_bytes<Shape>(p.k),
+      [](const FewSlots<Weights>&) { wait_for_previous(); }, StoreRow{at_byte<float>(y, p.y_offset), 0, add});
 }
 
 }  // namespace zinc

@@ -33,7 +33,15 @@ fn geometry(case: &Case) -> Geometry {
     // The small ones have 128 rows of every matrix.
     let blocks = if large < 2 { tiles(128, 64) } else { large };
     Geometry {
-        grid: [if case.kernel.name.ends_with("_f16") { 2 } else { blocks }, 1, 1],
+        grid: [
+            if case.kernel.name.ends_with("_f16") {
+                2
+            } else {
+                blocks
+            },
+            1,
+            1,
+        ],
         block: [384, 1, 1],
         cluster: 1,
         shared_bytes: 227 * 1024,

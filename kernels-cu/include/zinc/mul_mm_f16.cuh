@@ -15,7 +15,7 @@ struct F16Tile {
   using Shape = Shape_;
   static constexpr unsigned stages = 3;
   static constexpr unsigned chunks = 2;
-  using Rows = RawRows<level, Format, Shape>;
+  using Rows = typename F16Rows<level, Format, Shape>::type;
   using Table = typename HalfWeights<Format>::template Table<Shape::rows>;
 
   alignas(16) uint4 tokens[stages][Shape::tokens][PackedTokens::pieces];

@@ -46,6 +46,13 @@ struct F16Shape {
   static ZINC_DEVICE unsigned first_row() { return warp_row() + lane_id() / 4 * lane_rows; }
 };
 
+// Rows that are read together, every other one, lie a multiple of 32 bytes but not of 64 apart in the banks.
+template <bool level, class Format, class Shape>
+struct F16Rows {
+  static constexpr unsigned pitch = RawRows<level, Format, Shape>::pitch;
+  using type = RawRows<level, Format, Shape, pitch / 16 % 2 != 0 ? 0 : 16>;
+};
+
 // A lane's fragments of 64 columns of 16 rows.
 using F16Fragments = uint32_t[step_blocks][2][4];
 

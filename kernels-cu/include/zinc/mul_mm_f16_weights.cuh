@@ -23,6 +23,11 @@ namespace zinc {
 // a * b + c of both halves, rounded to nearest once; the emulator rounds the sum to f32 before.
 ZINC_DEVICE uint32_t rounded_halves(uint32_t a, uint32_t b, uint32_t c) { return exact_halves(a, b, c); }
 
+// Bytes 0 and 2 of a word, or 1 and 3, below the bits of 1024.
+ZINC_DEVICE uint32_t above_1024(uint32_t word, unsigned odd) {
+  return __byte_perm(word, 0x64646464u, odd == 0 ? 0x4240u : 0x4341u);
+}
+
 // A number of two bytes in both halves of a word.
 ZINC_DEVICE uint32_t twice(uint32_t half) { return __byte_perm(half, 0, 0x1010u); }
 
@@ -82,9 +87,14 @@ struct KHalfWeights {
       for (unsigned c = 0; c < 2; ++c) {
 #pragma unroll
         for (unsigned odd = 0; odd < 2; ++odd) {
-          const uint32_t quants =
-              k_quants<fifth>(c == 0 ? low.x : low.y, c == 0 ? high.x : high.y, block / 2, block % 2, odd);
-          a[c][2 * odd + h] = rounded_halves(exact_halves(quants | half_1024, scale, offset), factor, minimum);
+          // The lower or the upper four bits of a byte, and above them the block's bit of the fifth ones.
+          const unsigned q = block % 2;
+          uint32_t quants = above_1024(c == 0 ? low.x : low.y, odd) & (q == 0 ? 0xFF0FFF0Fu : 0xFFF0FFF0u);
+          if constexpr (fifth) {
+            const uint32_t bits = c == 0 ? high.x : high.y;
+            quants |= ((odd == 0 ? bits << 8 : bits) >> (4 + block - 4 * q)) & (q == 0 ? 0x00100010u : 0x01000100u);
+          }
+          a[c][2 * odd + h] = rounded_halves(exact_halves(quants, scale, offset), factor, minimum);
         }
       }
     }
@@ -174,9 +184,12 @@ struct Q8_0HalfWeights {
       shared_words(raw.of[row + h], at + quants_at + lane_id() % 4 * 8, words);
 #pragma unroll
       for (unsigned c = 0; c < 2; ++c) {
-        const uint2 halves = quants_to_halves(words[c] ^ 0x80808080u, half_one, half_minus_1024 + 128 * both_halves);
-        a[c][h] = rounded_halves(halves.x, factor, 0);
-        a[c][2 + h] = rounded_halves(halves.y, factor, 0);
+#pragma unroll
+        for (unsigned odd = 0; odd < 2; ++odd) {
+          const uint32_t biased = above_1024(words[c] ^ 0x80808080u, odd);
+          const uint32_t quants = exact_halves(biased, half_one, half_minus_1024 + 128 * both_halves);
+          a[c][2 * odd + h] = rounded_halves(quants, factor, 0);
+        }
       }
     }
   }

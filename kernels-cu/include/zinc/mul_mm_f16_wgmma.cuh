@@ -23,7 +23,7 @@ struct F16WgmmaTile {
   static constexpr unsigned stages = 4;
   // With few tokens a chunk is soon multiplied: more of them are on their way.
   static constexpr unsigned chunks = Shape::tokens <= 64 ? 4 : 2;
-  using Rows = RawRows<level, Format, Shape>;
+  using Rows = typename F16Rows<level, Format, Shape>::type;
   using Table = typename HalfWeights<Format>::template Table<Shape::rows>;
 
   WgmmaOperand<Shape::tokens> tokens[stages];

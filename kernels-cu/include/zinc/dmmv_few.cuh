@@ -135,6 +135,9 @@ struct FewPlace {
   ZINC_DEVICE bool idle() const { return group >= groups; }
   ZINC_DEVICE uint32_t block_first() const { return blockIdx.x * groups * Shape::rows; }
   ZINC_DEVICE uint32_t first() const { return block_first() + group * Shape::rows; }
+  // Whether the thread finishes a row of m, and which.
+  ZINC_DEVICE bool finishes(uint32_t m) const { return threadIdx.x < groups * Shape::rows && finished() < m; }
+  ZINC_DEVICE uint32_t finished() const { return block_first() + threadIdx.x; }
 };
 
 // The bytes of a row, which are few enough for 32 bits.
@@ -241,7 +244,7 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms ter
   const unsigned unit_lane = threadIdx.x % Shape::lanes;
   if (unit_lane % share == 0) partial[threadIdx.x / Shape::lanes * sums + unit_lane / share] = part;
   __syncthreads();
-  if (threadIdx.x < place.groups * rows && place.block_first() + threadIdx.x < m) {
+  if (place.finishes(m)) {
     const unsigned units = place.threads / Shape::lanes;
     const float* const own = partial + threadIdx.x / rows * units * sums;
     float dots[matrices];
@@ -253,7 +256,7 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms ter
         if (w < units) dots[i] += own[w * sums + i * rows + threadIdx.x % rows];
       }
     }
-    finish(place.block_first() + threadIdx.x, 0, dots);
+    finish(place.finished(), 0, dots);
   }
 }
 
@@ -300,9 +303,15 @@ ZINC_DEVICE void moe_down_few(const uint8_t* weights, const uint8_t* x, uint8_t*
   ZINC_DYNAMIC_SHARED(float, shared);
   const FewSlots<Weights> terms{
       {{weights}, p.expert_stride}, at_byte<float>(x, p.x_offset), p.x_expert_stride, router, p.n_used, p.k};
+  const FewPlace<Shape> place(terms.columns());
+  StoreExpected store{{at_byte<float>(y, p.y_offset), 0, add}};
   few_rows(
-      shared, FewPlace<Shape>(terms.columns()), terms, p.m, few_row_bytes<Shape>(p.k),
-      [](const FewSlots<Weights>&) { wait_for_previous(); }, StoreRow{at_byte<float>(y, p.y_offset), 0, add});
+      shared, place, terms, p.m, few_row_bytes<Shape>(p.k),
+      [&](const FewSlots<Weights>&) {
+        wait_for_previous();
+        if (place.finishes(p.m)) store.expect(place.finished());
+      },
+      [&](uint32_t r, unsigned v, const float (&dots)[1]) { store(r, v, dots); });
 }
 
 }  // namespace zinc

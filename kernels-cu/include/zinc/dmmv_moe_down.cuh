@@ -24,6 +24,19 @@ struct ScaledRouterWeights {
   }
 };
 
+// As StoreRow for one vector, with the old value read before it is needed.
+struct StoreExpected {
+  StoreRow store;
+  float old = 0.0f;
+
+  ZINC_DEVICE void expect(uint32_t r) {
+    if (store.add) old = store.y[r];
+  }
+  ZINC_DEVICE void operator()(uint32_t r, unsigned, const float (&sums)[1]) const {
+    store.y[r] = store.add ? old + sums[0] : sums[0];
+  }
+};
+
 template <bool wide, class Shape, class Tile, class Weights, class Push>
 ZINC_DEVICE void moe_down_loading(Tile& tile, const uint8_t* weights, const uint8_t* x, const Weights& router,
                                   const Push& p, StoreRow finish) {

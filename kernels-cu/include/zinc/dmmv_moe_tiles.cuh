@@ -392,19 +392,6 @@ struct TileSlots {
   }
 };
 
-// As StoreRow for one vector, with the old value read before it is needed.
-struct StoreExpected {
-  StoreRow store;
-  float old = 0.0f;
-
-  ZINC_DEVICE void expect(uint32_t r) {
-    if (store.add) old = store.y[r];
-  }
-  ZINC_DEVICE void operator()(uint32_t r, unsigned, const float (&sums)[1]) const {
-    store.y[r] = store.add ? old + sums[0] : sums[0];
-  }
-};
-
 // dmmv_moe_down on the tensor cores where experts, columns and activations allow it, else in f32.
 template <class Tiles, class Shape, unsigned rows, unsigned tile_columns, class Weights, class Push>
 ZINC_DEVICE void dmmv_moe_down_tiles(const uint8_t* weights, const uint8_t* x, uint8_t* y, const Weights& router,

@@ -381,6 +381,22 @@ impl Dense {
             for k in [64.max(unit), 2048 + unit.max(64), 4096 + unit] {
                 add(&format!("6 x {k}, pieces"), Shape { m: 6, k, ..plain });
             }
+            // Rows too long for pieces.
+            let long = Shape {
+                m: 40,
+                k: 8192 + 256.max(unit),
+                ..plain
+            };
+            let x = Fill::One(9, -1e6);
+            add("long rows", long);
+            add(
+                "long rows, edge blocks",
+                Shape {
+                    edges: true,
+                    ..long
+                },
+            );
+            add("long rows, x: an outlier", Shape { x, ..long });
             // Whole tiles of whole rings of steps, and what does not fit these.
             let rings = Shape {
                 m: 1104,

@@ -226,14 +226,17 @@ struct BatchAttention {
 // The same for heads of head_dim elements on the tensor cores, with tiles of sixteen keys.
 template <unsigned warps, unsigned head_dim>
 struct BatchMma {
-  using Attention = MmaAttention<head_dim, head_dim>;
+  using Attention = MmaAttention<head_dim>;
   static constexpr unsigned rows = Attention::rows;
   static constexpr unsigned keys = Attention::keys;
+  // Eight lanes read two keys' four quads, or four keys' two: in different banks.
+  static constexpr unsigned key_pitch = Attention::head_quads + 4;
+  static constexpr unsigned value_pitch = Attention::head_quads + 2;
   static_assert(keys % warps == 0, "a warp copies whole rows");
 
   struct Tile {
-    typename Attention::Slot k;
-    typename Attention::Slot v;
+    float4 k[keys][key_pitch];
+    float4 v[keys][value_pitch];
     typename Attention::Queries queries[warps];
     typename Attention::Weights weights[warps];
   };
@@ -252,10 +255,12 @@ struct BatchMma {
     Attention::split_queries(tile.queries[warp_id()], queries, query_stride, last, lane_id(), warp_size);
     Attention attention;
     attention.clear();
+    const auto key_quad = [&](unsigned key, unsigned i) { return tile.k[key][i]; };
+    const auto value_quad = [&](unsigned key, unsigned i) { return tile.v[key][i]; };
 
     uint64_t lane_row = row_of(cache, 0, end);
-    fetch<Attention::key_pitch>(tile.k, cache.k, lane_row);
-    fetch<Attention::value_pitch>(tile.v, cache.v, lane_row);
+    fetch(tile.k, cache.k, lane_row);
+    fetch(tile.v, cache.v, lane_row);
     for (uint64_t t = 0; t < end; t += keys) {
       const bool more = t + keys < end;
       const uint64_t next_row = more ? row_of(cache, t + keys, end) : 0;
@@ -267,13 +272,13 @@ struct BatchMma {
       float score[4];
       if (works) {
         typename Attention::Sums sums = {};
-        Attention::multiply_keys(sums, tile.k, tile.queries[warp_id()], 0);
+        Attention::template multiply_keys<Attention::head_quads>(sums, key_quad, tile.queries[warp_id()], 0);
         if (!Attention::join(score, sums)) {
           Attention::multiply_plainly(score, queries, query_stride, last, cache.k, lane_row);
         }
       }
       __syncthreads();
-      if (more) fetch<Attention::key_pitch>(tile.k, cache.k, next_row);
+      if (more) fetch(tile.k, cache.k, next_row);
       if (!more) async_commit();
       if (works) {
 #pragma unroll
@@ -287,12 +292,12 @@ struct BatchMma {
       async_wait<1>();
       __syncthreads();
       if (works && all_seen) {
-        attention.add_values(tile.v, weights, 0);
+        attention.template add_values<Attention::head_quads>(value_quad, weights, 0);
       } else if (works) {
-        attention.add_seen_values(tile.v, weights, sees);
+        attention.add_seen_values(value_quad, weights, sees);
       }
       __syncthreads();
-      if (more) fetch<Attention::value_pitch>(tile.v, cache.v, next_row);
+      if (more) fetch(tile.v, cache.v, next_row);
       if (!more) async_commit();
       lane_row = next_row;
     }
@@ -312,13 +317,13 @@ struct BatchMma {
 
   // The warp's share of copying a tile's rows.
   template <unsigned pitch>
-  ZINC_DEVICE static void fetch(typename Attention::Slot& to, const float* from, uint64_t lane_row) {
+  ZINC_DEVICE static void fetch(float4 (&to)[keys][pitch], const float* from, uint64_t lane_row) {
     constexpr unsigned quads = Attention::head_quads;
 #pragma unroll
     for (unsigned i = 0; i < keys / warps; ++i) {
       const unsigned key = i * warps + warp_id();
       const float* const row = from + __shfl_sync(full_warp, lane_row, key) + 4 * lane_id();
-      const SharedPlace place = shared_place(to + key * pitch + lane_id());
+      const SharedPlace place = shared_place(&to[key][lane_id()]);
 #pragma unroll
       for (unsigned c = 0; c < quads; c += warp_size) {
         if (c + lane_id() < quads) async_copy<16>(place + c * sizeof(float4), row + 4 * c);

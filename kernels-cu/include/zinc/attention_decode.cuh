@@ -301,13 +301,18 @@ ZINC_DEVICE void attend_few(const float* q, uint32_t present, const PagedCache& 
 // DecodeMma::Shared.
 template <unsigned head_dim, unsigned warps>
 struct DecodeMma {
-  using Attention = MmaAttention<head_dim, 256>;
-  static constexpr unsigned parts = Attention::parts;
+  using Attention = MmaAttention<head_dim>;
+  static constexpr unsigned keys = Attention::keys;
+  static constexpr unsigned part_quads = min_of(64, Attention::head_quads);
+  static constexpr unsigned parts = Attention::head_quads / part_quads;
   // The queries of long heads take the shared memory of a warp.
   static constexpr unsigned workers = warps + 1 - parts;
   static constexpr unsigned slots = 2;
+  // Eight lanes read two keys' four quads, or four keys' two: in different banks.
+  static constexpr unsigned key_pitch = part_quads + 4;
+  static constexpr unsigned value_pitch = part_quads + 2;
   using Results = WarpResults<workers, Attention::rows>;
-  using Slot = typename Attention::Slot;
+  using Slot = float4[keys * key_pitch];  // a part of the keys or of the values of a tile
   struct Shared {
     Slot slot[workers][slots];
     typename Attention::Queries queries;
@@ -321,7 +326,7 @@ struct DecodeMma {
                                  uint64_t end, Shared& shared, Store store) {
     ZINC_SHARED(Results, results);
     float4* const outputs = &shared.slot[0][0][0];
-    Work work = {q, present, cache, scale, begin, end, shared, 0, 0, 0, 0};
+    Work work = {q, present, cache, scale, begin, end, shared, 0, 0, 0, 0, 0, 0};
     if (warp_id() < workers) work.start();
     Attention::split_queries(shared.queries, q, head_dim, present - 1, threadIdx.x, warps * warp_size);
     __syncthreads();
@@ -342,9 +347,9 @@ struct DecodeMma {
   }
 
  private:
-  // The steps of one warp: the tiles of keys number first, first + stride, ...
+  // The steps of one warp: the tiles of keys number first, first + stride, ... The blocks of the cluster take turns, so
+  // that they have equal shares.
   struct Work {
-    static constexpr unsigned keys = Attention::keys;
     const float* q;
     uint32_t present;
     const PagedCache& cache;
@@ -355,38 +360,31 @@ struct DecodeMma {
     uint32_t first;
     uint32_t stride;
     uint32_t steps;
-    uint64_t row;  // first element of the row of the lane's key, lane % keys
+    unsigned used;      // slot of the next piece to be used
+    uint64_t row;       // first element of the row of key lane % keys of the step that is copied
+    uint64_t next_row;  // the same of the step after it
 
     ZINC_DEVICE void start() {
-      first = cluster_rank() * workers + warp_id();
+      first = warp_id() * cluster_blocks() + cluster_rank();
       stride = cluster_blocks() * workers;
       const uint64_t all_steps = (end - begin + keys - 1) / keys;
       steps = static_cast<uint32_t>(all_steps > first ? (all_steps - first + stride - 1) / stride : 0);
       if (steps == 0) return;
-      row = row_of_step(0);
-      fetch<0>(row);
-      fetch<1>(row);
+      next_row = row_of_step(0);
+      fetch<0>(0, 0);
+      fetch<1>(0, 1);
     }
 
     ZINC_DEVICE void run(Attention& attention) {
       typename Attention::Weights& weights = shared.weights[warp_id()];
-      Slot(&slot)[slots] = shared.slot[warp_id()];
       attention.clear();
       for (uint32_t n = 0; n < steps; ++n) {
-        const bool more = n + 1 < steps;
-        const uint64_t next_row = more ? row_of_step(n + 1) : 0;
         typename Attention::Sums sums = {};
-        arrive();
-        Attention::multiply_keys(sums, slot[0], shared.queries, 0);
-        fetch_after<0>(more, next_row);
-        if constexpr (parts == 2) {
-          arrive();
-          Attention::multiply_keys(sums, slot[1], shared.queries, 1);
-          fetch_after<1>(more, next_row);
-        }
+        multiply_piece<0>(n, sums);
+        if constexpr (parts == 2) multiply_piece<1>(n, sums);
         float score[4];
         if (!Attention::join(score, sums)) {
-          Attention::multiply_plainly(score, q, head_dim, present - 1, cache.k, row);
+          Attention::multiply_plainly(score, q, head_dim, present - 1, cache.k, row_of_step(n));
         }
 #pragma unroll
         for (unsigned i = 0; i < 4; ++i) {
@@ -395,15 +393,8 @@ struct DecodeMma {
         }
         attention.weigh(score);
         Attention::store_weights(weights, score);
-        arrive();
-        attention.add_values(slot[parts % slots], weights, 0);
-        fetch_after<parts>(more, next_row);
-        if constexpr (parts == 2) {
-          arrive();
-          attention.add_values(slot[(parts + 1) % slots], weights, 1);
-          fetch_after<parts + 1>(more, next_row);
-        }
-        row = next_row;
+        add_piece<parts>(n, attention, weights);
+        if constexpr (parts == 2) add_piece<parts + 1>(n, attention, weights);
       }
       attention.reduce_sums();
     }
@@ -415,42 +406,63 @@ struct DecodeMma {
       return cache.row(static_cast<uint32_t>(min(t, end - 1)));
     }
 
+    template <unsigned piece>
+    ZINC_DEVICE void multiply_piece(uint32_t n, typename Attention::Sums& sums) {
+      const float4* const slot = arrive();
+      Attention::template multiply_keys<part_quads>(
+          sums, [=](unsigned key, unsigned i) { return slot[key * key_pitch + i]; }, shared.queries,
+          piece * part_quads);
+      replace<piece>(n);
+    }
+
+    template <unsigned piece>
+    ZINC_DEVICE void add_piece(uint32_t n, Attention& attention, const typename Attention::Weights& weights) {
+      const float4* const slot = arrive();
+      attention.template add_values<part_quads>([=](unsigned key, unsigned i) { return slot[key * value_pitch + i]; },
+                                                weights, (piece - parts) * part_quads);
+      replace<piece>(n);
+    }
+
     // Waits for the oldest piece on its way.
-    ZINC_DEVICE static void arrive() {
+    ZINC_DEVICE const float4* arrive() const {
       async_wait<slots - 1>();
       __syncwarp();
+      return shared.slot[warp_id()][used];
     }
 
-    // Starts the copy of the piece that takes the place of piece `used`, of this step or the next one.
-    template <unsigned used>
-    ZINC_DEVICE void fetch_after(bool more, uint64_t next_row) {
-      constexpr unsigned piece = used + slots;
-      __syncwarp();
-      if constexpr (piece < 2 * parts) {
-        fetch<piece>(row);
-      } else if (more) {
-        fetch<piece - 2 * parts>(next_row);
-      } else {
-        async_commit();
-      }
-    }
-
-    // Starts the copy of a piece of a step: the parts of K, then those of V.
+    // Starts the copy of the piece that takes the place of the one just used.
     template <unsigned piece>
-    ZINC_DEVICE void fetch(uint64_t lane_row) {
-      constexpr unsigned pitch = piece < parts ? Attention::key_pitch : Attention::value_pitch;
-      constexpr unsigned quads = Attention::part_quads;
+    ZINC_DEVICE void replace(uint32_t n) {
+      __syncwarp();
+      fetch<piece + slots>(n, used);
+      used = used + 1 < slots ? used + 1 : 0;
+    }
+
+    // Starts the copy of a piece of step n, or of a later one if there are not so many pieces: the parts of K, then
+    // those of V. Pieces are asked for in order. Commits a group in any case, so that groups can be counted.
+    template <unsigned number>
+    ZINC_DEVICE void fetch(uint32_t n, unsigned to) {
+      constexpr unsigned piece = number % (2 * parts);
+      constexpr unsigned pitch = piece < parts ? key_pitch : value_pitch;
+      constexpr unsigned quads = part_quads;
       constexpr unsigned copy_rows = quads < warp_size ? warp_size / quads : 1;  // rows of one copy of the warp
       constexpr unsigned row_copies = quads < warp_size ? 1 : quads / warp_size;
-      const unsigned quad = lane_id() % quads;
-      const SharedPlace place = shared_place(shared.slot[warp_id()][piece % slots] + lane_id() / quads * pitch + quad);
-      const float* const from = (piece < parts ? cache.k : cache.v) + piece % parts * Attention::part_dims + 4 * quad;
+      const uint32_t step = n + number / (2 * parts);
+      if (step < steps) {
+        if constexpr (piece == 0) {
+          row = next_row;
+          next_row = row_of_step(step + 1);
+        }
+        const unsigned quad = lane_id() % quads;
+        const SharedPlace place = shared_place(shared.slot[warp_id()][to] + lane_id() / quads * pitch + quad);
+        const float* const from = (piece < parts ? cache.k : cache.v) + piece % parts * part_quads * 4 + 4 * quad;
 #pragma unroll
-      for (unsigned key = 0; key < keys; key += copy_rows) {
-        const float* const key_row = from + __shfl_sync(full_warp, lane_row, key + lane_id() / quads % copy_rows);
+        for (unsigned key = 0; key < keys; key += copy_rows) {
+          const float* const key_row = from + __shfl_sync(full_warp, row, key + lane_id() / quads % copy_rows);
 #pragma unroll
-        for (unsigned c = 0; c < row_copies; ++c) {
-          async_copy<16>(place + (key * pitch + c * warp_size) * sizeof(float4), key_row + 4 * c * warp_size);
+          for (unsigned c = 0; c < row_copies; ++c) {
+            async_copy<16>(place + (key * pitch + c * warp_size) * sizeof(float4), key_row + 4 * c * warp_size);
+          }
         }
       }
       async_commit();

@@ -10,32 +10,26 @@ ZINC_DEVICE float element_of(float4 quad, unsigned i) {
   return i == 0 ? quad.x : i == 1 ? quad.y : i == 2 ? quad.z : quad.w;
 }
 
-// The work of one warp on heads of `head_dim` elements, of which `part_dims` at a time are in shared memory. With group
-// = lane / 4 and part = lane % 4, a lane holds the scores of the keys group and group + 8 of a tile for the rows 2 part
-// and 2 part + 1, and the outputs of these rows for a sixteenth of the elements.
-template <unsigned head_dim, unsigned max_part_dims>
+// The work of one warp on heads of `head_dim` elements. With group = lane / 4 and part = lane % 4, a lane holds the
+// scores of the keys group and group + 8 of a tile for the rows 2 part and 2 part + 1, and the outputs of these rows
+// for a sixteenth of the elements.
+template <unsigned head_dim>
 struct MmaAttention {
   static constexpr unsigned rows = 8;
   static constexpr unsigned keys = 16;
   static constexpr unsigned lane_rows = 2;
-  static constexpr unsigned part_dims = head_dim < max_part_dims ? head_dim : max_part_dims;
-  static constexpr unsigned parts = head_dim / part_dims;
-  static constexpr unsigned part_quads = part_dims / 4;
   static constexpr unsigned head_quads = head_dim / 4;
-  // Eight lanes read two keys' four quads, or four keys' two: in different banks.
-  static constexpr unsigned key_pitch = part_quads + 4;
-  static constexpr unsigned value_pitch = part_quads + 2;
   static constexpr unsigned query_pitch = head_quads + 4;
   static constexpr unsigned tiles = head_dim / 16;
-  static_assert(head_dim % 64 == 0 && parts * part_dims == head_dim, "whole tiles");
+  static_assert(head_dim % 64 == 0, "whole tiles");
   // The outputs of longer heads leave no registers for a first part of its own.
   using Value = SplitOperand<(head_dim <= 256)>;
+  static constexpr unsigned key_unroll = head_dim <= 256 ? 16 : 8;  // likewise
 
   struct Queries {
     float4 high[rows][query_pitch];
     float4 low[rows][query_pitch];
   };
-  using Slot = float4[keys * key_pitch];  // a part of the keys or of the values of a tile
   using Weights = float[keys][rows];
   // The three products of split numbers, each for two halves of the columns: an instruction takes long, so that the
   // next one into the same sums should not follow at once.
@@ -77,15 +71,18 @@ struct MmaAttention {
     }
   }
 
-  // sums += the products of part p of the keys in the slot with the queries. The columns of an instruction may be any
-  // dimensions, if both operands have the same: a lane's quad gives the columns part and part + 4 of two of them.
-  ZINC_DEVICE static void multiply_keys(Sums& sums, const Slot& slot, const Queries& queries, unsigned p) {
-#pragma unroll 4
-    for (unsigned i = 0; i < part_quads; i += 4) {
-      const float4 near = slot[group() * key_pitch + i + part()];
-      const float4 far = slot[(group() + 8) * key_pitch + i + part()];
-      const float4 high = queries.high[group()][p * part_quads + i + part()];
-      const float4 low = queries.low[group()][p * part_quads + i + part()];
+  // sums += the products of the quads first .. first + quads - 1 of the keys with those of the queries. quad(key, i) is
+  // quad first + i of a key; a lane asks for those of the keys group and group + 8 with i % 4 = part, eight lanes at
+  // once for four quads of two keys. The columns of an instruction may be any dimensions, if both operands have the
+  // same: a lane's quad gives the columns part and part + 4 of two of them.
+  template <unsigned quads, class Quad>
+  ZINC_DEVICE static void multiply_keys(Sums& sums, Quad quad, const Queries& queries, unsigned first) {
+#pragma unroll key_unroll
+    for (unsigned i = 0; i < quads; i += 4) {
+      const float4 near = quad(group(), i + part());
+      const float4 far = quad(group() + 8, i + part());
+      const float4 high = queries.high[group()][first + i + part()];
+      const float4 low = queries.low[group()][first + i + part()];
       const uint32_t high_xy[2] = {__float_as_uint(high.x), __float_as_uint(high.y)};
       const uint32_t high_zw[2] = {__float_as_uint(high.z), __float_as_uint(high.w)};
       const uint32_t low_xy[2] = {__float_as_uint(low.x), __float_as_uint(low.y)};
@@ -101,20 +98,24 @@ struct MmaAttention {
     }
   }
 
-  // Adds the weighted values of part p, which are in the slot.
-  ZINC_DEVICE void add_values(const Slot& slot, const Weights& weights, unsigned p) {
+  // Adds the weighted quads first .. first + quads - 1 of the values. quad(key, i) is quad first + i of a key; eight
+  // lanes at once ask for two neighbouring quads of four keys.
+  template <unsigned quads, class Quad>
+  ZINC_DEVICE void add_values(Quad quad, const Weights& weights, unsigned first) {
+    static_assert(quads % 16 == 0, "whole tiles");
 #pragma unroll
     for (unsigned s = 0; s < keys; s += 8) {
       const SplitFloat<> near(weights[s + part()][group()]);
       const SplitFloat<> far(weights[s + part() + 4][group()]);
       const uint32_t high[2] = {near.high, far.high};
       const uint32_t low[2] = {near.low, far.low};
-      const float4* const near_row = slot + (s + part()) * value_pitch + group();
-      const float4* const far_row = near_row + 4 * value_pitch;
 #pragma unroll
-      for (unsigned u = 0; u < part_quads / 16; ++u) {
-        const float4 v[4] = {near_row[16 * u], near_row[16 * u + 8], far_row[16 * u], far_row[16 * u + 8]};
-        const unsigned tile = p * (part_quads / 4) + 4 * u;
+      for (unsigned i = 0; i < quads; i += 16) {
+        const unsigned near_key = s + part();
+        const unsigned far_key = near_key + 4;
+        const float4 v[4] = {quad(near_key, i + group()), quad(near_key, i + 8 + group()), quad(far_key, i + group()),
+                             quad(far_key, i + 8 + group())};
+        const unsigned tile = (first + i) / 4;
         const auto add = [&](unsigned e, const Value& a, const Value& b) {
           mma_tf32(out[tile + e], a.low, high);
           mma_tf32(out[tile + e + 1], b.low, high);
@@ -131,9 +132,8 @@ struct MmaAttention {
 
   // add_values for tiles in which sees(row, key) is not always true: a value that a row does not see must not touch its
   // output even with weight 0, as it may be NaN.
-  template <class Sees>
-  ZINC_DEVICE void add_seen_values(const Slot& slot, const Weights& weights, Sees sees) {
-    static_assert(parts == 1, "the values are whole");
+  template <class Quad, class Sees>
+  ZINC_DEVICE void add_seen_values(Quad quad, const Weights& weights, Sees sees) {
     for (unsigned key = 0; key < keys; ++key) {
 #pragma unroll
       for (unsigned e = 0; e < lane_rows; ++e) {
@@ -142,8 +142,8 @@ struct MmaAttention {
         const float weight = weights[key][row];
 #pragma unroll
         for (unsigned i = 0; i < tiles; i += 4) {
-          const float4 near = slot[key * value_pitch + 4 * i + group()];
-          const float4 far = slot[key * value_pitch + 4 * i + 8 + group()];
+          const float4 near = quad(key, 4 * i + group());
+          const float4 far = quad(key, 4 * i + 8 + group());
 #pragma unroll
           for (unsigned j = 0; j < 4; ++j) {
             out[i + j][e] = fmaf(weight, element_of(near, j), out[i + j][e]);

@@ -25,11 +25,12 @@ struct PagedCache {
   uint32_t kv_head;
   uint32_t head_dim;
 
-  // First element of logical token t's row in both caches. 64 bits: long contexts pass 2^32 elements.
-  ZINC_DEVICE uint64_t row(uint32_t t) const {
-    const uint64_t slot = uint64_t{page_table[t / page_size]} * page_size + t % page_size;
-    return (slot * n_kv_heads + kv_head) * head_dim;
+  ZINC_DEVICE uint64_t slot(uint32_t t) const {
+    return uint64_t{page_table[t / page_size]} * page_size + t % page_size;
   }
+
+  // First element of logical token t's row in both caches. 64 bits: long contexts pass 2^32 elements.
+  ZINC_DEVICE uint64_t row(uint32_t t) const { return (slot(t) * n_kv_heads + kv_head) * head_dim; }
 };
 
 // The score multiplier: bits 0 stand for 1 / sqrt(head_dim).

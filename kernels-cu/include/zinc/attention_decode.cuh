@@ -308,6 +308,9 @@ struct DecodeMma {
   // The queries of long heads take the shared memory of a warp.
   static constexpr unsigned workers = warps + 1 - parts;
   static constexpr unsigned slots = 2;
+  // Lanes tell each other cache slots, of which no memory has 2^32 for such rows, and not the rows' first elements: one
+  // shuffle instead of two. For short heads that was slower.
+  static constexpr bool by_slot = head_dim > 128;
   // Eight lanes read two keys' four quads, or four keys' two: in different banks.
   static constexpr unsigned key_pitch = part_quads + 4;
   static constexpr unsigned value_pitch = part_quads + 2;
@@ -360,9 +363,9 @@ struct DecodeMma {
     uint32_t first;
     uint32_t stride;
     uint32_t steps;
-    unsigned used;      // slot of the next piece to be used
-    uint64_t row;       // first element of the row of key lane % keys of the step that is copied
-    uint64_t next_row;  // the same of the step after it
+    unsigned used;        // slot of the next piece to be used
+    uint64_t place;       // where key lane % keys of the step that is copied lies: cache slot or first element
+    uint64_t next_place;  // the same of the step after it
 
     ZINC_DEVICE void start() {
       first = warp_id() * cluster_blocks() + cluster_rank();
@@ -370,7 +373,7 @@ struct DecodeMma {
       const uint64_t all_steps = (end - begin + keys - 1) / keys;
       steps = static_cast<uint32_t>(all_steps > first ? (all_steps - first + stride - 1) / stride : 0);
       if (steps == 0) return;
-      next_row = row_of_step(0);
+      next_place = place_of(key_of_step(0));
       fetch<0>(0, 0);
       fetch<1>(0, 1);
     }
@@ -384,7 +387,7 @@ struct DecodeMma {
         if constexpr (parts == 2) multiply_piece<1>(n, sums);
         float score[4];
         if (!Attention::join(score, sums)) {
-          Attention::multiply_plainly(score, q, head_dim, present - 1, cache.k, row_of_step(n));
+          Attention::multiply_plainly(score, q, head_dim, present - 1, cache.k, cache.row(key_of_step(n)));
         }
 #pragma unroll
         for (unsigned i = 0; i < 4; ++i) {
@@ -401,9 +404,20 @@ struct DecodeMma {
 
    private:
     // A key past the end repeats the last one, whose row is attended to anyway.
-    ZINC_DEVICE uint64_t row_of_step(uint32_t n) const {
+    ZINC_DEVICE uint32_t key_of_step(uint32_t n) const {
       const uint64_t t = begin + (first + uint64_t{n} * stride) * keys + lane_id() % keys;
-      return cache.row(static_cast<uint32_t>(min(t, end - 1)));
+      return static_cast<uint32_t>(min(t, end - 1));
+    }
+
+    ZINC_DEVICE uint64_t place_of(uint32_t t) const { return by_slot ? cache.slot(t) : cache.row(t); }
+
+    // First element of the row of a key of the step that is copied, in the cache of kv head 0 if by_slot.
+    ZINC_DEVICE uint64_t row_of(unsigned key) const {
+      if constexpr (by_slot) {
+        return uint64_t{__shfl_sync(full_warp, static_cast<uint32_t>(place), key)} * (cache.n_kv_heads * head_dim);
+      } else {
+        return __shfl_sync(full_warp, place, key);
+      }
     }
 
     template <unsigned piece>
@@ -450,18 +464,20 @@ struct DecodeMma {
       const uint32_t step = n + number / (2 * parts);
       if (step < steps) {
         if constexpr (piece == 0) {
-          row = next_row;
-          next_row = row_of_step(step + 1);
+          place = next_place;
+          next_place = place_of(key_of_step(step + 1));
         }
         const unsigned quad = lane_id() % quads;
-        const SharedPlace place = shared_place(shared.slot[warp_id()][to] + lane_id() / quads * pitch + quad);
-        const float* const from = (piece < parts ? cache.k : cache.v) + piece % parts * part_quads * 4 + 4 * quad;
+        const SharedPlace to_place = shared_place(shared.slot[warp_id()][to] + lane_id() / quads * pitch + quad);
+        const float* const from = (piece < parts ? cache.k : cache.v) +
+                                  (by_slot ? uint64_t{cache.kv_head} * head_dim : 0) + piece % parts * part_quads * 4 +
+                                  4 * quad;
 #pragma unroll
         for (unsigned key = 0; key < keys; key += copy_rows) {
-          const float* const key_row = from + __shfl_sync(full_warp, row, key + lane_id() / quads % copy_rows);
+          const float* const key_row = from + row_of(key + lane_id() / quads % copy_rows);
 #pragma unroll
           for (unsigned c = 0; c < row_copies; ++c) {
-            async_copy<16>(place + (key * pitch + c * warp_size) * sizeof(float4), key_row + 4 * c * warp_size);
+            async_copy<16>(to_place + (key * pitch + c * warp_size) * sizeof(float4), key_row + 4 * c * warp_size);
           }
         }
       }

@@ -65,11 +65,15 @@ ZINC_DEVICE void bring_rows(Tile& tile, const RowSource<typename Tile::Format, t
   const uint32_t chunks = (from.k - 1) / chunk_columns + 1;
   // Rows are asked for this many chunks before their table is made: not so many that who multiplies waits for it.
   constexpr uint32_t ahead = Tile::chunks - 2;
+  // Copies of inner rows do not look at the matrix's end: the rows after the tile are more than they reach beyond it.
+  const uint64_t after = from.m - min(uint64_t{from.m}, uint64_t{from.first} + Shape::rows);
+  const bool is_inner =
+      Shape::row_tiles == 1 && after * row_bytes<typename Tile::Format>(from.k) >= Tile::Rows::pieces * 16;
   const auto ask = [&](uint32_t number) {
     tile.chunk_ring.wait_empty(chunk + number);
     PhaseBarrier& come = tile.rows_come[(chunk + number) % Tile::chunks];
     auto& rows = tile.rows[(chunk + number) % Tile::chunks];
-    if (Shape::row_tiles == 1 && from.first + Shape::rows < from.m) {
+    if (is_inner) {
       rows.copy_inner(from, number, thread);
     } else {
       rows.template copy<1>(from, number, thread);

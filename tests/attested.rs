@@ -1,7 +1,7 @@
 //! Every kernel's machine code for the GPU that the project is tested on has run there: its SHA-256 stands in an
 //! attestation under `tests/attested`, with every case passed and nothing found by the sanitizers. Proofs of the same code
-//! in several reports add up. Proofs that have not
-//! been run for some code yet stand in `outstanding.txt` there, one by one.
+//! in several reports add up. Proofs that have not been run for some code yet stand in `outstanding.txt` there, one by
+//! one.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};

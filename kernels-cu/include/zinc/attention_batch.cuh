@@ -135,7 +135,7 @@ struct BatchAttention {
     for (unsigned i = 0; i < keys / warps; ++i) {
       const unsigned key = i * warps + warp_id();
       const float* const row = from + __shfl_sync(full_warp, lane_row, key) + 4 * lane_id();
-      const SharedPlace place = shared_place(&to[key][lane_id()]);
+      const SharedPlace place = shared_place(&to[key][0] + lane_id());
 #pragma unroll
       for (unsigned c = 0; c < quads; ++c) {
         if (4 * (c * warp_size + lane_id()) < head_dim) {
@@ -323,7 +323,7 @@ struct BatchMma {
     for (unsigned i = 0; i < keys / warps; ++i) {
       const unsigned key = i * warps + warp_id();
       const float* const row = from + __shfl_sync(full_warp, lane_row, key) + 4 * lane_id();
-      const SharedPlace place = shared_place(&to[key][lane_id()]);
+      const SharedPlace place = shared_place(&to[key][0] + lane_id());
 #pragma unroll
       for (unsigned c = 0; c < quads; c += warp_size) {
         if (c + lane_id() < quads) async_copy<16>(place + c * sizeof(float4), row + 4 * c);

@@ -115,8 +115,8 @@ struct F16TilesOf {
 };
 template <unsigned rows, unsigned tokens, unsigned small_tokens, unsigned few, unsigned threads>
 struct F16TilesOf<rows, tokens, small_tokens, few, threads, true> {
-  using type = F16WgmmaTiles<F16WgmmaShape<rows, tokens>, F16WgmmaShape<rows, small_tokens>, few>;
-  static_assert(type::Large::block_threads == threads);
+  using type = F16WgmmaTiles<F16WgmmaShape<tokens>, F16WgmmaShape<small_tokens>, few>;
+  static_assert(type::Large::rows == rows && type::Large::block_threads == threads);
 };
 template <unsigned rows, unsigned tokens, unsigned small_tokens, unsigned few, unsigned threads>
 using F16Tiles = typename F16TilesOf<rows, tokens, small_tokens, few, threads>::type;

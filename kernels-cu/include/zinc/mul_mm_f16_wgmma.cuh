@@ -8,12 +8,12 @@
 
 namespace zinc {
 
-template <unsigned rows_, unsigned tokens_>
-struct F16WgmmaShape : F16Shape<rows_ / 128, 8, tokens_, 3 * warp_size, 4> {
+// Each of the eight warps that multiply has 16 rows.
+template <unsigned tokens_>
+struct F16WgmmaShape : F16Shape<1, 8, tokens_, 3 * warp_size, 4> {
   static constexpr unsigned bringing_threads = warpgroup_threads;
   static constexpr unsigned multiplying_threads = 2 * warpgroup_threads;
   static constexpr unsigned block_threads = bringing_threads + multiplying_threads;
-  static_assert(rows_ == 128 || rows_ == 256);
 };
 
 template <bool level, class Format_, class Shape_>
@@ -67,8 +67,7 @@ ZINC_DEVICE void bring_rows(Tile& tile, const RowSource<typename Tile::Format, t
   constexpr uint32_t ahead = Tile::chunks - 2;
   // Copies of inner rows do not look at the matrix's end: the rows after the tile are more than they reach beyond it.
   const uint64_t after = from.m - min(uint64_t{from.m}, uint64_t{from.first} + Shape::rows);
-  const bool is_inner =
-      Shape::row_tiles == 1 && after * row_bytes<typename Tile::Format>(from.k) >= Tile::Rows::pieces * 16;
+  const bool is_inner = after * row_bytes<typename Tile::Format>(from.k) >= Tile::Rows::pieces * 16;
   const auto ask = [&](uint32_t number) {
     tile.chunk_ring.wait_empty(chunk + number);
     PhaseBarrier& come = tile.rows_come[(chunk + number) % Tile::chunks];
@@ -103,59 +102,53 @@ template <class Tile>
 ZINC_DEVICE void multiply_f16(Tile& tile, const RowSource<typename Tile::Format, typename Tile::Shape>& from,
                               uint32_t token, uint32_t& stage, uint32_t& chunk, const ScaledOutputs& to) {
   using Shape = typename Tile::Shape;
-  constexpr unsigned tiles = Shape::row_tiles;
   const uint32_t steps = (from.k - 1) / step_columns + 1;
-  float sum[tiles][Shape::tokens / 8][4] = {};
+  float sum[Shape::tokens / 8][4] = {};
   F16Fragments a[2];
   const LaneStarts<typename Tile::Rows, Shape> starts(from);
-  const auto decode = [&](unsigned i, uint32_t step, unsigned r) {
+  const auto decode = [&](unsigned i, uint32_t step) {
     const uint32_t at = (chunk + step / chunk_steps) % Tile::chunks;
-    decode_step<typename Tile::Format>(a[i], tile.table[at], tile.rows[at], starts, from.k, step, r);
+    decode_step<typename Tile::Format>(a[i], tile.table[at], tile.rows[at], starts, from.k, step, 0);
   };
   const auto wait_chunk = [&](uint32_t number) {
     tile.wait_rows(number);
     tile.chunk_ring.wait_full(number);
   };
   wait_chunk(chunk);
-  decode(0, 0, 0);
+  decode(0, 0);
   // Of two operands, one is decoded while the other is multiplied.
-  constexpr unsigned steps_at_once = 2 / tiles;
 #pragma unroll 1
-  for (uint32_t first = 0; first < steps; first += steps_at_once) {
+  for (uint32_t first = 0; first < steps; first += 2) {
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
-      const uint32_t step = first + i / tiles;
-      const unsigned r = i % tiles;
+      const uint32_t step = first + i;
       if (step >= steps) break;
-      if (r == 0) tile.stage_ring.wait_full(stage + step);
+      tile.stage_ring.wait_full(stage + step);
       wgmma_begin();
 #pragma unroll
       for (unsigned c = 0; c < 2 * step_blocks; ++c) {
-        wgmma_half<Shape::tokens>(sum[r], a[i][c / 2][c % 2],
+        wgmma_half<Shape::tokens>(sum, a[i][c / 2][c % 2],
                                   wgmma_columns(tile.tokens[(stage + step) % Tile::stages], 0, c), true);
       }
       wgmma_commit();
       // The products before these are there, and their operands free.
       wgmma_wait<1>();
-      if (r == 0 && step > 0) tile.stage_ring.emptied(stage + step - 1);
-      if (r + 1 < tiles) {
-        decode(1 - i, step, r + 1);
-      } else if (step + 1 < steps) {
+      if (step > 0) tile.stage_ring.emptied(stage + step - 1);
+      if (step + 1 < steps) {
         if ((step + 1) % chunk_steps == 0) {
           tile.chunk_ring.emptied(chunk + step / chunk_steps);
           wait_chunk(chunk + (step + 1) / chunk_steps);
         }
-        decode(1 - i, step + 1, 0);
+        decode(1 - i, step + 1);
       }
     }
   }
-#pragma unroll
-  for (unsigned r = 0; r < tiles; ++r) wgmma_wait_for<0>(sum[r]);
+  wgmma_wait_for<0>(sum);
   tile.stage_ring.emptied(stage + steps - 1);
   tile.chunk_ring.emptied(chunk + (steps - 1) / chunk_steps);
   stage += steps;
   chunk += (steps - 1) / chunk_steps + 1;
-  store_sums<Shape>(to, from.first, token, [&](unsigned r, unsigned j) -> const auto& { return sum[r][j]; });
+  store_sums<Shape>(to, from.first, token, [&](unsigned, unsigned j) -> const auto& { return sum[j]; });
 }
 
 // The block's tiles of m rows and all tokens. All threads of the block call it.

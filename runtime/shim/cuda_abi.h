@@ -25,6 +25,11 @@ typedef struct CUuuid {
     uint8_t bytes[16];
 } CUuuid;
 
+/* What `extra` of a launch consists of: arguments in one piece, and the address of their size. */
+#define CU_LAUNCH_PARAM_END ((void *)0x00)
+#define CU_LAUNCH_PARAM_BUFFER_POINTER ((void *)0x01)
+#define CU_LAUNCH_PARAM_BUFFER_SIZE ((void *)0x02)
+
 typedef struct CUDA_KERNEL_NODE_PARAMS {
     CUfunction func;
     unsigned int gridDimX;

@@ -434,21 +434,25 @@ int32_t zinc_entry_blocks_per_sm(const zinc_context *context, zinc_entry *entry,
 
 /* ---- launches ---- */
 
-/* The driver takes one pointer per parameter. */
-typedef struct parameters {
-    void *slots[ZINC_MAX_POINTERS + 1];
-} parameters;
+/* The arguments as the driver takes them in one piece: it need not look up the place and size of each. */
+typedef struct packed {
+    size_t bytes;
+    void *extra[5];
+} packed;
 
-static inline int set_parameters(const zinc_launch *launch, parameters *out) {
-    unsigned char *arguments = (unsigned char *)(uintptr_t)launch->arguments;
-    if (launch->pointer_count > ZINC_MAX_POINTERS) return 0;
-    for (uint32_t i = 0; i < launch->pointer_count; i++) out->slots[i] = arguments + sizeof(CUdeviceptr) * i;
-    if (launch->push_bytes) out->slots[launch->pointer_count] = arguments + sizeof(CUdeviceptr) * launch->pointer_count;
-    return 1;
+static inline void set_arguments(const zinc_launch *launch, packed *out) {
+    out->bytes = launch->argument_bytes;
+    out->extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
+    out->extra[1] = (void *)(uintptr_t)launch->arguments;
+    out->extra[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
+    out->extra[3] = &out->bytes;
+    out->extra[4] = CU_LAUNCH_PARAM_END;
 }
 
-static CUDA_KERNEL_NODE_PARAMS node_parameters(const zinc_launch *launch, parameters *slots) {
+/* Points into *arguments. */
+static CUDA_KERNEL_NODE_PARAMS node_parameters(const zinc_launch *launch, packed *arguments) {
     CUDA_KERNEL_NODE_PARAMS node;
+    set_arguments(launch, arguments);
     memset(&node, 0, sizeof node);
     node.func = (CUfunction)launch->entry;
     node.gridDimX = launch->grid[0];
@@ -458,7 +462,7 @@ static CUDA_KERNEL_NODE_PARAMS node_parameters(const zinc_launch *launch, parame
     node.blockDimY = launch->block[1];
     node.blockDimZ = launch->block[2];
     node.sharedMemBytes = launch->shared_bytes;
-    node.kernelParams = slots->slots;
+    node.extra = arguments->extra;
     return node;
 }
 
@@ -471,27 +475,32 @@ static CUlaunchAttributeValue cluster_dimension(const zinc_launch *launch) {
     return value;
 }
 
+/* What a launch that may overlap the one before it passes; the driver only reads it. */
+static const CUlaunchAttribute overlapping = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                              .value.programmaticStreamSerializationAllowed = 1};
+
 /* *call is the driver function that was used. */
-static CUresult launch_kernel(const zinc_driver *driver, const zinc_launch *launch, CUstream stream, parameters *slots,
-                              const char **call) {
+static inline CUresult launch_kernel(const zinc_driver *driver, const zinc_launch *launch, CUstream stream, const char **call) {
     CUlaunchAttribute attributes[2];
     CUlaunchConfig config;
-    unsigned int count = 0;
+    packed arguments;
     const int overlap = launch->overlap && driver->cuLaunchKernelEx;
+    set_arguments(launch, &arguments);
     *call = "cuLaunchKernel";
     if (!overlap && launch->cluster <= 1)
         return driver->cuLaunchKernel((CUfunction)launch->entry, launch->grid[0], launch->grid[1], launch->grid[2], launch->block[0],
-                                      launch->block[1], launch->block[2], launch->shared_bytes, stream, slots->slots, NULL);
+                                      launch->block[1], launch->block[2], launch->shared_bytes, stream, NULL, arguments.extra);
     *call = "cuLaunchKernelEx";
     if (!driver->cuLaunchKernelEx) return CUDA_ERROR_NOT_SUPPORTED;
-    memset(attributes, 0, sizeof attributes);
-    if (overlap) {
-        attributes[count].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-        attributes[count++].value.programmaticStreamSerializationAllowed = 1;
-    }
+    config.attrs = (CUlaunchAttribute *)&overlapping;
+    config.numAttrs = 1;
     if (launch->cluster > 1) {
-        attributes[count].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-        attributes[count++].value = cluster_dimension(launch);
+        memset(&attributes[0], 0, sizeof attributes[0]);
+        attributes[0].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        attributes[0].value = cluster_dimension(launch);
+        attributes[1] = overlapping;
+        config.attrs = attributes;
+        config.numAttrs = overlap ? 2 : 1;
     }
     config.gridDimX = launch->grid[0];
     config.gridDimY = launch->grid[1];
@@ -501,28 +510,18 @@ static CUresult launch_kernel(const zinc_driver *driver, const zinc_launch *laun
     config.blockDimZ = launch->block[2];
     config.sharedMemBytes = launch->shared_bytes;
     config.hStream = stream;
-    config.attrs = attributes;
-    config.numAttrs = count;
-    return driver->cuLaunchKernelEx(&config, (CUfunction)launch->entry, slots->slots, NULL);
+    return driver->cuLaunchKernelEx(&config, (CUfunction)launch->entry, NULL, arguments.extra);
 }
 
 int32_t zinc_submit(const zinc_context *context, zinc_stream *stream, const zinc_launch *launches, uint32_t count,
                     zinc_error *error) {
     const zinc_driver *driver = context->driver;
     const char *call;
-    parameters slots;
     int pushed;
     CUresult code = enter(context, &pushed);
     if (code != CUDA_SUCCESS) return fail(driver, error, code, "cuCtxSetCurrent");
     for (uint32_t i = 0; i < count; i++) {
-        const zinc_launch *launch = &launches[i];
-        if (!set_parameters(launch, &slots)) {
-            leave(context, pushed);
-            fail_own(error, ZINC_E_ARGUMENT, "zinc_submit", "ZINC_MAX_POINTERS");
-            if (error) error->index = i;
-            return ZINC_E_ARGUMENT;
-        }
-        code = launch_kernel(driver, launch, (CUstream)stream, &slots, &call);
+        code = launch_kernel(driver, &launches[i], (CUstream)stream, &call);
         if (code != CUDA_SUCCESS) {
             leave(context, pushed);
             fail(driver, error, code, call);
@@ -566,17 +565,12 @@ static int32_t build(zinc_graph *graph, const zinc_launch *launches, uint32_t co
     const zinc_driver *driver = graph->context->driver;
     TRY(driver, cuGraphCreate, &graph->graph, 0);
     for (uint32_t i = 0; i < count; i++) {
-        parameters slots;
+        packed arguments;
         CUresult code;
-        if (!set_parameters(&launches[i], &slots)) {
-            fail_own(error, ZINC_E_ARGUMENT, "zinc_graph_build", "ZINC_MAX_POINTERS");
-            if (error) error->index = i;
-            return ZINC_E_ARGUMENT;
-        }
         const int overlap = i && launches[i].overlap && driver->cuGraphAddDependencies_v2;
         const int plain = i && !overlap;
         const char *call = "cuGraphAddKernelNode_v2";
-        CUDA_KERNEL_NODE_PARAMS node = node_parameters(&launches[i], &slots);
+        CUDA_KERNEL_NODE_PARAMS node = node_parameters(&launches[i], &arguments);
         code = driver->cuGraphAddKernelNode_v2(&graph->nodes[i], graph->graph, plain ? &graph->nodes[i - 1] : NULL, plain ? 1 : 0, &node);
         if (code == CUDA_SUCCESS && overlap) {
             const CUgraphEdgeData edge = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
@@ -698,10 +692,9 @@ void zinc_capture_abandon(const zinc_context *context, zinc_stream *stream) {
 }
 
 int32_t zinc_graph_set(zinc_graph *graph, uint32_t node, const zinc_launch *launch, zinc_error *error) {
-    parameters slots;
-    if (node >= graph->count || !set_parameters(launch, &slots))
-        return fail_own(error, ZINC_E_ARGUMENT, "zinc_graph_set", "node");
-    CUDA_KERNEL_NODE_PARAMS parameters = node_parameters(launch, &slots);
+    packed arguments;
+    if (node >= graph->count) return fail_own(error, ZINC_E_ARGUMENT, "zinc_graph_set", "node");
+    CUDA_KERNEL_NODE_PARAMS parameters = node_parameters(launch, &arguments);
     CALL(graph->context, cuGraphExecKernelNodeSetParams_v2, graph->exec, graph->nodes[node], &parameters);
 }
 

@@ -28,9 +28,7 @@ extern "C" {
 #define ZINC_E_SYMBOL (-2)      /* the library lacks a required function */
 #define ZINC_E_MEMORY (-3)      /* out of host memory */
 #define ZINC_E_UNSUPPORTED (-4) /* the driver lacks an optional function */
-#define ZINC_E_ARGUMENT (-5)    /* a launch record breaks a limit of the shim */
-
-#define ZINC_MAX_POINTERS 63 /* buffer parameters of one launch */
+#define ZINC_E_ARGUMENT (-5)    /* there is no such node, or the stream is in another state */
 
 typedef struct zinc_driver zinc_driver;
 typedef struct zinc_context zinc_context;
@@ -162,13 +160,12 @@ int32_t zinc_entry_blocks_per_sm(const zinc_context *context, zinc_entry *entry,
 
 /* ---- launches ---- */
 
-/* One launch. arguments holds pointer_count device addresses of 8 bytes, then push_bytes bytes that are passed by value as
- * one last parameter (none when push_bytes is 0). */
+/* One launch. arguments holds argument_bytes bytes: all parameters where the kernel has them, device addresses of 8 bytes and
+ * then the push struct. */
 typedef struct zinc_launch {
     zinc_entry *entry;
     const void *arguments;
-    uint32_t pointer_count;
-    uint32_t push_bytes;
+    uint32_t argument_bytes;
     uint32_t grid[3];
     uint32_t block[3];
     uint32_t shared_bytes;

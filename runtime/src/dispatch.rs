@@ -1,6 +1,7 @@
 //! One dispatch: checks it against the contract and the device, and packs its arguments.
 
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 
 use cubin_format::Target;
 use zinc_contract::{Binding, ContractError, Geometry, Kernel, MAX_BUFFERS, MAX_WORDS};
@@ -175,9 +176,9 @@ pub(crate) fn refusal(kernel: &'static Kernel, entry: &Entry, refused: Refused) 
 /// Arguments of one launch as the shim takes them: an address per buffer, then the words.
 #[derive(Debug)]
 pub(crate) struct Arguments {
-    packed: [u64; MAX_BUFFERS + MAX_WORDS / 2],
-    pointers: usize,
-    words: usize,
+    /// The first `bytes` bytes are written.
+    packed: [MaybeUninit<u64>; MAX_BUFFERS + MAX_WORDS / 2],
+    bytes: u32,
 }
 
 impl Arguments {
@@ -186,9 +187,9 @@ impl Arguments {
     pub(crate) fn pack(addresses: impl ExactSizeIterator<Item = u64>, words: &[u32]) -> Self {
         let pointers = addresses.len().min(MAX_BUFFERS);
         let words = &words[..words.len().min(MAX_WORDS)];
-        let mut packed = [0; MAX_BUFFERS + MAX_WORDS / 2];
+        let mut packed = [MaybeUninit::uninit(); MAX_BUFFERS + MAX_WORDS / 2];
         for (slot, address) in packed.iter_mut().zip(addresses.take(pointers)) {
-            *slot = address;
+            slot.write(address);
         }
         // SAFETY: MAX_WORDS words fit behind MAX_BUFFERS addresses, and both are plain integers.
         unsafe {
@@ -200,8 +201,7 @@ impl Arguments {
         }
         Self {
             packed,
-            pointers,
-            words: words.len(),
+            bytes: 8 * pointers as u32 + 4 * words.len() as u32,
         }
     }
 
@@ -211,8 +211,7 @@ impl Arguments {
         ffi::zinc_launch {
             entry: entry.raw.as_ptr(),
             arguments: self.packed.as_ptr().cast::<c_void>(),
-            pointer_count: self.pointers as u32,
-            push_bytes: 4 * self.words as u32,
+            argument_bytes: self.bytes,
             grid: geometry.grid,
             block: geometry.block,
             shared_bytes: geometry.shared_bytes,
@@ -285,28 +284,30 @@ pub(crate) fn submit(
 mod tests {
     use super::*;
 
+    fn written(arguments: &Arguments) -> &[u8] {
+        // SAFETY: so many bytes are written.
+        unsafe {
+            std::slice::from_raw_parts(arguments.packed.as_ptr().cast(), arguments.bytes as usize)
+        }
+    }
+
+    fn packed(addresses: &[u64], words: &[u32]) -> Vec<u8> {
+        let addresses = addresses.iter().flat_map(|address| address.to_ne_bytes());
+        let words = words.iter().flat_map(|word| word.to_ne_bytes());
+        addresses.chain(words).collect()
+    }
+
     #[test]
     fn arguments_hold_addresses_then_words_without_a_gap() {
-        let arguments = Arguments::pack([0x1100, 0x2200].into_iter(), &[7, 8, 9]);
-        assert_eq!(arguments.packed[..2], [0x1100, 0x2200]);
-        let words: Vec<u8> = arguments.packed[2..]
-            .iter()
-            .flat_map(|word| word.to_ne_bytes())
-            .collect();
-        let wanted: Vec<u8> = [7u32, 8, 9]
-            .iter()
-            .flat_map(|word| word.to_ne_bytes())
-            .collect();
-        assert_eq!(words[..12], wanted[..]);
+        let (addresses, words) = ([0x1100, 0x2200], [7, 8, 9]);
+        let arguments = Arguments::pack(addresses.into_iter(), &words);
+        assert_eq!(written(&arguments), packed(&addresses, &words));
     }
 
     #[test]
     fn arguments_beyond_the_limits_are_cut_and_stay_in_bounds() {
         let arguments = Arguments::pack([1; 40].into_iter(), &[2; 80]);
-        assert_eq!(
-            (arguments.pointers, arguments.words),
-            (MAX_BUFFERS, MAX_WORDS)
-        );
-        assert_eq!(*arguments.packed.last().unwrap(), 2 << 32 | 2);
+        let wanted = packed(&[1; MAX_BUFFERS], &[2; MAX_WORDS]);
+        assert_eq!(written(&arguments), wanted);
     }
 }

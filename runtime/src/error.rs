@@ -117,7 +117,7 @@ fn own_text(code: i32) -> &'static str {
         ffi::ZINC_E_SYMBOL => "the library lacks this function",
         ffi::ZINC_E_MEMORY => "out of host memory",
         ffi::ZINC_E_UNSUPPORTED => "this driver lacks the function",
-        ffi::ZINC_E_ARGUMENT => "an argument is outside the shim's limits",
+        ffi::ZINC_E_ARGUMENT => "there is no such node, or the stream is in another state",
         _ => "unknown code",
     }
 }

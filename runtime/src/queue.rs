@@ -459,7 +459,8 @@ impl Queue {
     ///
     /// # Errors
     /// See [`DispatchError`]. What is refused never reaches the device.
-    #[inline]
+    // Not inlined into the caller's crate: it is compiled with this crate's optimisation, whatever the caller's is.
+    #[inline(never)]
     pub fn dispatch(
         &self,
         kernel: &'static Kernel,
@@ -482,7 +483,8 @@ impl Queue {
     ///
     /// # Errors
     /// The kernel can't be loaded, or the driver refuses the launch.
-    #[inline]
+    // As above.
+    #[inline(never)]
     pub unsafe fn dispatch_unchecked(
         &self,
         kernel: &'static Kernel,

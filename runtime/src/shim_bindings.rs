@@ -5,7 +5,6 @@ pub const ZINC_E_SYMBOL: i32 = -2;
 pub const ZINC_E_MEMORY: i32 = -3;
 pub const ZINC_E_UNSUPPORTED: i32 = -4;
 pub const ZINC_E_ARGUMENT: i32 = -5;
-pub const ZINC_MAX_POINTERS: u32 = 63;
 #[repr(C)]
 #[derive(Debug)]
 pub struct zinc_driver {
@@ -205,8 +204,7 @@ const _: () = {
 pub struct zinc_launch {
     pub entry: *mut zinc_entry,
     pub arguments: *const ::core::ffi::c_void,
-    pub pointer_count: u32,
-    pub push_bytes: u32,
+    pub argument_bytes: u32,
     pub grid: [u32; 3usize],
     pub block: [u32; 3usize],
     pub shared_bytes: u32,
@@ -215,7 +213,7 @@ pub struct zinc_launch {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of zinc_launch"][::core::mem::size_of::<zinc_launch>() - 64usize];
+    ["Size of zinc_launch"][::core::mem::size_of::<zinc_launch>() - 56usize];
     ["Alignment of zinc_launch"][::core::mem::align_of::<zinc_launch>() - 8usize];
     [
         "Offset of field: zinc_launch::entry",
@@ -224,26 +222,23 @@ const _: () = {
         "Offset of field: zinc_launch::arguments",
     ][::core::mem::offset_of!(zinc_launch, arguments) - 8usize];
     [
-        "Offset of field: zinc_launch::pointer_count",
-    ][::core::mem::offset_of!(zinc_launch, pointer_count) - 16usize];
-    [
-        "Offset of field: zinc_launch::push_bytes",
-    ][::core::mem::offset_of!(zinc_launch, push_bytes) - 20usize];
+        "Offset of field: zinc_launch::argument_bytes",
+    ][::core::mem::offset_of!(zinc_launch, argument_bytes) - 16usize];
     [
         "Offset of field: zinc_launch::grid",
-    ][::core::mem::offset_of!(zinc_launch, grid) - 24usize];
+    ][::core::mem::offset_of!(zinc_launch, grid) - 20usize];
     [
         "Offset of field: zinc_launch::block",
-    ][::core::mem::offset_of!(zinc_launch, block) - 36usize];
+    ][::core::mem::offset_of!(zinc_launch, block) - 32usize];
     [
         "Offset of field: zinc_launch::shared_bytes",
-    ][::core::mem::offset_of!(zinc_launch, shared_bytes) - 48usize];
+    ][::core::mem::offset_of!(zinc_launch, shared_bytes) - 44usize];
     [
         "Offset of field: zinc_launch::overlap",
-    ][::core::mem::offset_of!(zinc_launch, overlap) - 52usize];
+    ][::core::mem::offset_of!(zinc_launch, overlap) - 48usize];
     [
         "Offset of field: zinc_launch::cluster",
-    ][::core::mem::offset_of!(zinc_launch, cluster) - 56usize];
+    ][::core::mem::offset_of!(zinc_launch, cluster) - 52usize];
 };
 impl Default for zinc_launch {
     fn default() -> Self {

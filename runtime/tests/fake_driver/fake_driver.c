@@ -318,14 +318,19 @@ static CUresult enqueue(CUstream stream, const work *template) {
     return 0;
 }
 
+/* Arguments come in one piece: addresses, then the push struct, as many bytes as the function has. */
 static CUresult fill_launch(launch *out, CUfunction f, const unsigned grid[3], const unsigned block[3], unsigned shared,
-                            void **parameters) {
+                            void **parameters, void **extra) {
     memset(out, 0, sizeof *out);
-    if (!f || !parameters) return INVALID_HANDLE;
+    if (!f || parameters || !extra) return INVALID_HANDLE;
     for (int i = 0; i < 3; i++)
         if (!grid[i] || !block[i]) return CUDA_ERROR_INVALID_VALUE;
     if (block[0] * block[1] * block[2] > (unsigned)f->threads) return CUDA_ERROR_INVALID_VALUE;
     if (shared > (unsigned)f->dynamic_limit) return CUDA_ERROR_INVALID_VALUE;
+    const size_t addresses = 8 * (size_t)f->pointers;
+    if (extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER || extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE || extra[4] != CU_LAUNCH_PARAM_END ||
+        *(const size_t *)extra[3] != addresses + (size_t)f->push)
+        return CUDA_ERROR_INVALID_VALUE;
     memcpy(out->name, f->name, sizeof out->name);
     memcpy(out->grid, grid, sizeof out->grid);
     memcpy(out->block, block, sizeof out->block);
@@ -333,8 +338,8 @@ static CUresult fill_launch(launch *out, CUfunction f, const unsigned grid[3], c
     out->cluster = 1;
     out->pointer_count = (unsigned)f->pointers;
     out->push_bytes = (unsigned)f->push;
-    for (int i = 0; i < f->pointers; i++) memcpy(&out->pointers[i], parameters[i], 8);
-    if (f->push) memcpy(out->push, parameters[f->pointers], (size_t)f->push);
+    memcpy(out->pointers, extra[1], addresses);
+    memcpy(out->push, (const char *)extra[1] + addresses, (size_t)f->push);
     return 0;
 }
 
@@ -774,18 +779,18 @@ static CUresult set_cluster(launch *l, int attribute, const CUlaunchAttributeVal
 EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                                unsigned shared, CUstream stream, void **parameters, void **extra) {
     ENTER(cuLaunchKernel);
-    if (extra) return CUDA_ERROR_INVALID_VALUE;
     work w = {.kind = KERNEL};
-    CUresult code = fill_launch(&w.launch, f, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, parameters);
+    CUresult code =
+        fill_launch(&w.launch, f, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, parameters, extra);
     return code ? code : enqueue(stream, &w);
 }
 EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **parameters, void **extra) {
     ENTER(cuLaunchKernelEx);
-    if (extra || !config->numAttrs) return CUDA_ERROR_INVALID_VALUE;
+    if (!config->numAttrs) return CUDA_ERROR_INVALID_VALUE;
     work w = {.kind = KERNEL};
     CUresult code = fill_launch(&w.launch, f, (unsigned[]){config->gridDimX, config->gridDimY, config->gridDimZ},
                                 (unsigned[]){config->blockDimX, config->blockDimY, config->blockDimZ},
-                                config->sharedMemBytes, parameters);
+                                config->sharedMemBytes, parameters, extra);
     for (unsigned i = 0; !code && i < config->numAttrs; i++) {
         const CUlaunchAttributeValue *value = &config->attrs[i].value;
         if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
@@ -813,7 +818,7 @@ static CUresult node_work(work *w, const CUDA_KERNEL_NODE_PARAMS *p) {
     memset(w, 0, sizeof *w);
     w->kind = KERNEL;
     return fill_launch(&w->launch, p->func, (unsigned[]){p->gridDimX, p->gridDimY, p->gridDimZ},
-                       (unsigned[]){p->blockDimX, p->blockDimY, p->blockDimZ}, p->sharedMemBytes, p->kernelParams);
+                       (unsigned[]){p->blockDimX, p->blockDimY, p->blockDimZ}, p->sharedMemBytes, p->kernelParams, p->extra);
 }
 EXPORT CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                                         const CUDA_KERNEL_NODE_PARAMS *parameters) {

@@ -79,15 +79,6 @@ ZINC_DEVICE uint32_t largest(const Columns& columns) {
   return most;
 }
 
-// As floats_to_halves, also before compute capability 8.0.
-ZINC_DEVICE uint32_t halves_of(float first, float second) {
-#if ZINC_ARCH == 0 || ZINC_ARCH >= 80
-  return zinc::floats_to_halves(first, second);
-#else
-  return zinc::float_to_half(first) | uint32_t{zinc::float_to_half(second)} << 16;
-#endif
-}
-
 // Trades `first` of the lanes that have the bit with `second` of their partners, which have it not.
 ZINC_DEVICE void trade(uint32_t& first, uint32_t& second, unsigned lane_bit) {
   const bool has = zinc::lane_id() & lane_bit;
@@ -105,8 +96,8 @@ ZINC_DEVICE void store(const Token& token, uint32_t first, const Columns& column
 #pragma unroll
   for (unsigned i = 0; i < parts; ++i) {
     const auto v = zinc::each([=](float x) { return x * factor; }, columns.part[i]);
-    low[i] = halves_of(v.at[0], v.at[2]);
-    high[i] = halves_of(v.at[1], v.at[3]);
+    low[i] = zinc::floats_to_halves(v.at[0], v.at[2]);
+    high[i] = zinc::floats_to_halves(v.at[1], v.at[3]);
     trade(low[i], high[i], 1);
   }
 #pragma unroll

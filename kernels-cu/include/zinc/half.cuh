@@ -59,7 +59,7 @@ ZINC_DEVICE uint16_t float_to_half(float value) {
 
 // The pair of the binary16 numbers nearest to two values.
 ZINC_DEVICE uint32_t floats_to_halves(float first, float second) {
-#ifdef ZINC_EMULATOR
+#if defined(ZINC_EMULATOR) || ZINC_ARCH < 80
   return float_to_half(first) | uint32_t{float_to_half(second)} << 16;
 #else
   uint32_t pair;

@@ -104,7 +104,7 @@ struct WgmmaTiles {
   static constexpr unsigned matrices = Large::matrices;
 
   static ZINC_DEVICE bool are_few(uint32_t m, uint32_t n) {
-    return uint64_t{(m - 1) / Large::matrix_rows + 1} * ((n - 1) / Large::tokens + 1) < few;
+    return tile_count<Large::matrix_rows, Large::tokens>(m, n) < few;
   }
 };
 

@@ -101,7 +101,7 @@ struct F16WgmmaTiles {
   using Small = Small_;
 
   static ZINC_DEVICE bool are_small(uint32_t m, uint32_t n) {
-    return n <= Small::tokens || uint64_t{(m - 1) / Large::rows + 1} * ((n - 1) / Large::tokens + 1) < few;
+    return n <= Small::tokens || tile_count<Large::rows, Large::tokens>(m, n) < few;
   }
 };
 

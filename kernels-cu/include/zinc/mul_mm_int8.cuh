@@ -37,7 +37,7 @@ struct Int8Tiles {
     if constexpr (few == 0) {
       return false;
     } else {
-      return uint64_t{(m - 1) / rows + 1} * ((n - 1) / tokens + 1) < few;
+      return tile_count<rows, tokens>(m, n) < few;
     }
   }
 };

@@ -100,7 +100,8 @@ struct RawRows {
     }
   }
 
-  // The same for rows that lie one after another and before the matrix's last one, without a look at its end.
+  // The same for rows that lie one after another, without a look at the matrix's end: behind the tile's rows the matrix
+  // has at least the pieces * 16 bytes that the copies of the last one may reach.
   ZINC_DEVICE void copy_inner(const Source& from, uint32_t chunk, uint32_t thread) {
     constexpr unsigned at_once = Shape::threads / pieces;
     const unsigned first = thread / pieces;

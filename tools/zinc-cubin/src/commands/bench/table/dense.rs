@@ -145,6 +145,7 @@ pub(super) fn shapes(kernel: &'static str) -> Vec<Shape> {
         ],
         "router_f32_batch" => vec![
             router_batch(EXPERTS, HIDDEN, PROMPT),
+            router_batch(EXPERTS, HIDDEN, PROMPT).warm(),
             router_batch(1, HIDDEN, PROMPT),
             router_batch(9, 256, 3).test(),
         ],

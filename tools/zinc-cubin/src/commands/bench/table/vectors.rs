@@ -116,6 +116,7 @@ pub(super) fn shapes(kernel: &'static str) -> Vec<Shape> {
         "rope_batched" => vec![
             rope(kernel, 16, SIDE, false),
             rope(kernel, 16, PROMPT, false),
+            rope(kernel, 16, PROMPT, false).warm(),
             rope(kernel, 2, PROMPT, false),
             rope(kernel, 3, 2, true),
         ],
@@ -179,6 +180,7 @@ pub(super) fn shapes(kernel: &'static str) -> Vec<Shape> {
         "ssm_conv1d" => vec![conv(8192).warm(), conv(96).test()],
         "ssm_conv1d_batched" => vec![
             conv_batched(8192, PROMPT),
+            conv_batched(8192, PROMPT).warm(),
             conv_batched(8192, 2048),
             conv_batched(96, 7).test(),
         ],
@@ -188,6 +190,7 @@ pub(super) fn shapes(kernel: &'static str) -> Vec<Shape> {
         "ssm_delta_net" | "ssm_delta_net_cols8" | "ssm_delta_net_cols8_normed" => vec![
             delta(kernel, 32, 16, 128, 1024),
             delta(kernel, 32, 16, 128, PROMPT),
+            delta(kernel, 32, 16, 128, PROMPT).warm(),
             delta(kernel, 32 * 64, 16, 128, 1),
             delta(kernel, 32, 16, 128, 1),
             delta(kernel, 32, 16, 128, 1).warm(),

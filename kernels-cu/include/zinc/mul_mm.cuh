@@ -142,6 +142,10 @@ struct PlainShape {
   static constexpr unsigned threads = Shape::block_threads;
 };
 
+// Whether rows of whole chunks are whole 16 bytes.
+template <class Format>
+constexpr bool level_rows = chunk_columns / Format::block_columns * Format::block_bytes % 16 == 0;
+
 // mul_mm_combined by warpgroups, with blocks of Shape::block_threads, one for every tile.
 template <bool wide, class Format, class Shape, unsigned bytes, class Push, class Combine>
 ZINC_DEVICE void mul_mm_wgmma(const uint8_t* const (&buffer)[Shape::matrices], const float* b, float* d, const Push& p,
@@ -155,7 +159,8 @@ ZINC_DEVICE void mul_mm_wgmma(const uint8_t* const (&buffer)[Shape::matrices], c
 #pragma unroll
   for (unsigned i = 0; i < Shape::matrices; ++i) matrix[i] = buffer[i] + a_offset;
   const Tokens x{b + b_offset, p.stride_b, p.n};
-  using Tile = HalfWgmmaTile<wide, Format, Shape, 2>;
+  constexpr bool level = wide && level_rows<Format>;
+  using Tile = HalfWgmmaTile<level, Format, Shape, 2>;
   ZINC_DYNAMIC_SHARED(uint8_t, shared);
   Tile& tile = aligned_tile<Tile, bytes>(shared);
   make_barriers(tile);
@@ -198,10 +203,10 @@ ZINC_DEVICE void mul_mm_combined(const uint8_t* const (&buffer)[Shape::matrices]
     using Large = typename Shape::Large;
     using Small = typename Shape::Small;
     // Rows that are copied in whole pieces, chunk by chunk.
-    bool level = x.aligned() && p.k % chunk_columns == 0;
+    bool wide = x.aligned() && p.k % chunk_columns == 0;
 #pragma unroll
-    for (unsigned i = 0; i < Shape::matrices; ++i) level = level && is_aligned(matrix[i], 16);
-    if (level) {
+    for (unsigned i = 0; i < Shape::matrices; ++i) wide = wide && (!level_rows<Format> || is_aligned(matrix[i], 16));
+    if (wide) {
       if (few) {
         mul_mm_wgmma<true, Format, Small, bytes>(buffer, b, d, p, combine);
       } else {

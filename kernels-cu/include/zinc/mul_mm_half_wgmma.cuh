@@ -7,6 +7,7 @@
 #include "zinc/mul_mm_wgmma.cuh"
 #include "zinc/quant/q4_k.cuh"
 #include "zinc/quant/q5_k.cuh"
+#include "zinc/quant/q6_k.cuh"
 #include "zinc/wgmma.cuh"
 
 namespace zinc {
@@ -55,7 +56,7 @@ constexpr unsigned half_common_registers = 65536 / Shape::block_threads / 8 * 8;
 template <class Format, class Shape>
 constexpr unsigned half_multiplier_registers =
     Shape::row_tiles * Shape::parts < 4 ? half_common_registers<Shape>
-                                        : (Format::block_bytes == Q5K::block_bytes ? 224 : 216);
+                                        : (Format::block_bytes >= Q5K::block_bytes ? 224 : 216);
 template <class Format, class Shape>
 constexpr unsigned half_bringer_registers =
     ((Shape::bringers + 2) * half_common_registers<Shape> - 2 * half_multiplier_registers<Format, Shape>) /
@@ -79,11 +80,12 @@ struct HalfWgmmaTile {
   static constexpr unsigned stages = stages_;
   static constexpr unsigned chunks = 2;
   // Of tokens on their way, as many as there is room for.
-  static constexpr unsigned passes = Format_::has_minimum ? 4 : 2;
+  static constexpr unsigned passes = Format_::block_columns == chunk_columns ? 4 : 2;
   using Format = Format_;
   using Shape = Shape_;
   using Operand = WgmmaOperand<Shape::tokens>;
-  using Rows = RawRows<level, Format, Shape>;
+  // Rows of q6_K lie apart in the banks.
+  using Rows = RawRows<level, Format, Shape, Format::block_bytes == Q6K::block_bytes ? 16 : 0>;
 
   Operand first[stages];
   Operand second[stages];
@@ -107,7 +109,7 @@ ZINC_DEVICE KNumbers head_numbers(const uint8_t* head) {
   return KNumbers({low.x, low.y, high.x, high.y});
 }
 
-// The first warpgroup.
+// The first warpgroups.
 template <bool aligned, class Tile>
 struct HalfBringer {
   using Shape = typename Tile::Shape;
@@ -124,65 +126,92 @@ struct HalfBringer {
   static constexpr uint32_t half_steepness = 0xD000u * both_halves;
   static_assert(half_small == 1.0f / 32.0f);
 
+  const float* next_columns;  // the thread's of its first token, in the next stage to ask for
+  const float* next;          // of its next token to ask for
+  uint64_t stride;            // floats from one of its tokens to the next
+  uint32_t further;           // tokens of the product after its first one
+  uint32_t place;             // in bytes, of what it stores of its first token, in an operand
   uint32_t most;  // how many activations of a token and of the stage lost much, or more, as the sum of two numbers
 
   // Whether the last stage may have fewer columns: the rest is zero.
   static constexpr bool may_be_ragged = !Tile::level && Format::block_columns < step_columns;
 
-  // Where a token's numbers are in the operand.
-  static ZINC_DEVICE unsigned place(unsigned token) {
+  // Where a token's numbers are in the operand. It moves as many rows on as another token's place where none of the
+  // tokens' numbers has a bit of the other's.
+  static ZINC_DEVICE unsigned operand_row(unsigned token) {
     const unsigned t = token % Shape::part_tokens;
     const unsigned lane = t / Shape::lane_tokens;
     return token - t + t % Shape::lane_tokens / 2 * 8 + 2 * lane + t % 2;
   }
+  // A place so many rows on, where pieces are exchanged by other numbers.
+  static ZINC_DEVICE uint32_t moved(uint32_t place, unsigned rows) {
+    return (place ^ rows % 8 * sizeof(uint4)) + rows * sizeof(Operand::pieces[0]);
+  }
 
-  // Asks for pass b of a stage, past the last one for nothing.
   template <class Source>
-  static ZINC_DEVICE void ask(Tile& tile, const Source& x, uint32_t first, uint32_t k, uint32_t step, unsigned b) {
-    uint32_t thread = threadIdx.x;
-    forget(thread);
-    forget(first);
-    if (step * step_columns < k) {
-      uint32_t column = step * step_columns + thread % fours * 4;
-      const bool present = may_be_ragged ? column < k : true;
-      if constexpr (may_be_ragged) column = min(column, k - 4);
+  ZINC_DEVICE void start(const Source& x, uint32_t first) {
+    const unsigned token = threadIdx.x / fours % tokens_at_once;
+    const uint32_t mine = min(first + token, x.count - 1);
+    next_columns = x.columns(mine) + threadIdx.x % fours * 4;
+    stride = tokens_at_once * x.stride;
+    further = x.count - 1 - mine;
+    // Lane i of a token has columns 4 i ..; of 32 columns those of lane 2 p + c are numbers p of pieces 2 c and 2 c + 1
+    // of the block's four: the even columns, and the odd ones.
+    const unsigned row = operand_row(token);
+    const unsigned piece = threadIdx.x % fours / 8 * 4 + threadIdx.x % 2 * 2;
+    place = row * sizeof(Operand::pieces[0]) + Operand::place(row, piece) * sizeof(uint4) + threadIdx.x % 8 / 2 * 4;
+    keep(place);
+  }
+
+  // Asks for the next pass of all, past the last one for nothing. Tokens past the end are replaced by the thread's
+  // last.
+  ZINC_DEVICE void ask(Tile& tile, uint32_t k, uint32_t pass) {
+    const uint32_t column = pass / batches * step_columns;
+    if (column < k) {
+      if (pass % batches == 0) {
+        next = next_columns;
+        next_columns += step_columns;
+      }
+      constexpr unsigned part_columns = Format::block_columns;
+      const bool present = !may_be_ragged || column + threadIdx.x % fours * 4 < k;
+      const SharedPlace to = shared_place(&tile.coming[pass % passes][0][threadIdx.x]);
 #pragma unroll
       for (unsigned j = 0; j < batch; ++j) {
-        const unsigned token = (b * batch + j) * tokens_at_once + thread / fours % tokens_at_once;
-        const float* const p = x.columns(min(first + token, x.count - 1)) + column;
-        float4* const to = &tile.coming[(step * batches + b) % passes][j][threadIdx.x];
         if constexpr (aligned) {
-          async_copy<sizeof(float4)>(shared_place(to), p);
+          async_copy<sizeof(float4)>(to + j * sizeof(tile.coming[0][0]), next);
         } else {
+          const float* const from = present ? next : next - part_columns;
 #pragma unroll
-          for (unsigned c = 0; c < 4; ++c)
-            async_copy_or_zero<sizeof(float)>(shared_place(&reinterpret_cast<float*>(to)[c]), p + c, present);
+          for (unsigned c = 0; c < 4; ++c) {
+            async_copy_or_zero<sizeof(float)>(to + j * sizeof(tile.coming[0][0]) + c * sizeof(float), from + c,
+                                              present);
+          }
         }
+        if ((pass % batches * batch + j + 1) * tokens_at_once <= further) next += stride;
       }
     }
     async_commit();
   }
 
   ZINC_DEVICE void store(Tile& tile, uint32_t stage, unsigned b) {
-    // Lane i of a token has columns 4 i ..; of 32 columns those of lane 2 p + c are numbers p of pieces 2 c and 2 c + 1
-    // of the block's four: the even columns, and the odd ones.
-    const unsigned part = threadIdx.x % 8 / 2;
-    const unsigned piece = threadIdx.x % fours / 8 * 4 + threadIdx.x % 2 * 2;
+    float4 value[batch];
+#pragma unroll
+    for (unsigned j = 0; j < batch; ++j) value[j] = tile.coming[(stage * batches + b) % passes][j][threadIdx.x];
+    uint8_t* const first = reinterpret_cast<uint8_t*>(&tile.first[stage % Tile::stages]);
+    uint8_t* const second = reinterpret_cast<uint8_t*>(&tile.second[stage % Tile::stages]);
+    const uint32_t start = moved(place, operand_row(b * batch * tokens_at_once));
     float sum[batch];
 #pragma unroll
     for (unsigned j = 0; j < batch; ++j) {
-      const unsigned row = place((b * batch + j) * tokens_at_once + threadIdx.x % Shape::threads / fours);
-      const float4 value = tile.coming[(stage * batches + b) % passes][j][threadIdx.x];
-      const float v[4] = {value.x * half_scale, value.y * half_scale, value.z * half_scale, value.w * half_scale};
+      const uint32_t to = moved(start, operand_row(j * tokens_at_once));
+      const float v[4] = {value[j].x * half_scale, value[j].y * half_scale, value[j].z * half_scale,
+                          value[j].w * half_scale};
       const HalfSplit even(v[0], v[2]);
       const HalfSplit odd(v[1], v[3]);
-      uint4* const first = tile.first[stage % Tile::stages].pieces[row];
-      uint4* const second = tile.second[stage % Tile::stages].pieces[row];
-      const unsigned place[2] = {Operand::place(row, piece), Operand::place(row, piece + 1)};
-      reinterpret_cast<uint32_t*>(&first[place[0]])[part] = even.first;
-      reinterpret_cast<uint32_t*>(&first[place[1]])[part] = odd.first;
-      reinterpret_cast<uint32_t*>(&second[place[0]])[part] = even.second;
-      reinterpret_cast<uint32_t*>(&second[place[1]])[part] = odd.second;
+      *reinterpret_cast<uint32_t*>(first + to) = even.first;
+      *reinterpret_cast<uint32_t*>(first + (to ^ sizeof(uint4))) = odd.first;
+      *reinterpret_cast<uint32_t*>(second + to) = even.second;
+      *reinterpret_cast<uint32_t*>(second + (to ^ sizeof(uint4))) = odd.second;
       most = max_halves(most, exact_halves(saturated_halves(even.first, half_steepness, half_two), half_one,
                                            saturated_halves(odd.first, half_steepness, half_two)));
       sum[j] = (v[0] + v[1]) + (v[2] + v[3]);
@@ -193,7 +222,7 @@ struct HalfBringer {
       const float mine = warp_sums<8>(sum);
       if (threadIdx.x % lanes == 0) {
         const unsigned row =
-            place((b * batch + threadIdx.x % 8 / lanes) * tokens_at_once + threadIdx.x % Shape::threads / fours);
+            operand_row((b * batch + threadIdx.x % 8 / lanes) * tokens_at_once + threadIdx.x % Shape::threads / fours);
         const uint16_t first = float_to_half(mine);
         uint16_t* const to = reinterpret_cast<uint16_t*>(tile.numbers.sums[stage / chunk_steps % Tile::chunks][row]) +
                              stage % chunk_steps * step_blocks + threadIdx.x % fours / 8;
@@ -206,16 +235,11 @@ struct HalfBringer {
   ZINC_DEVICE void copy_rows(Tile& tile, const RowSource<Format, Shape>& from, uint32_t chunk) {
     uint32_t thread = threadIdx.x;
     forget(thread);
-    tile.rows[chunk % Tile::chunks].template copy<8>(from, chunk, thread % Shape::threads);
+    tile.rows[chunk % Tile::chunks].copy_in_turn(from, chunk, thread);
+    // Not all of it may be copies.
     PhaseBarrier& full = tile.rows_come[chunk % Tile::chunks];
-    if constexpr (Tile::level) {
-      phase_arrive_after_copies(full);
-    } else {
-      // Not all of it is copies.
-      async_commit();
-      async_wait<0>();
-      phase_arrive(full);
-    }
+    phase_arrive(full);
+    phase_arrive_after_copies(full);
   }
 
   ZINC_DEVICE void make_factors(Tile& tile, const RowSource<Format, Shape>& from, uint32_t chunk) {
@@ -235,8 +259,9 @@ struct HalfBringer {
   ZINC_DEVICE void run(Tile& tile, const RowSource<Format, Shape>& from, const Source& x, uint32_t token) {
     const uint32_t stages = (from.k - 1) / step_columns + 1;
     tile.small[threadIdx.x] = 0.0f;
+    start(x, token);
 #pragma unroll
-    for (unsigned i = 0; i < passes - 1; ++i) ask(tile, x, token, from.k, i / batches, i % batches);
+    for (unsigned i = 0; i < passes - 1; ++i) ask(tile, from.k, i);
 #pragma unroll 1
     for (uint32_t step = 0; step < stages; ++step) {
       tile.ring.wait_empty(step);
@@ -251,7 +276,7 @@ struct HalfBringer {
 #pragma unroll 1
       for (unsigned b = 0; b < batches; ++b) {
         constexpr unsigned ahead = passes - 1;
-        ask(tile, x, token, from.k, step + (b + ahead) / batches, (b + ahead) % batches);
+        ask(tile, from.k, step * batches + b + ahead);
         async_wait<ahead>();
         store(tile, step, b);
       }
@@ -264,10 +289,11 @@ struct HalfBringer {
 };
 
 // Products of a block q of 32 columns of a stage with a part of the tokens, of both numbers, as a group; added to
-// `products` unless they are the first.
-template <class Tile>
-ZINC_DEVICE void multiply_block(WgmmaPart& products, const Tile& tile, const uint32_t (&a)[2][4], uint32_t stage,
-                                unsigned part, unsigned q, bool adds) {
+// `products` unless they are the first. Where a row is the sum of two operands, the product of the second numbers is
+// too small to be seen.
+template <unsigned operands, class Tile>
+ZINC_DEVICE void multiply_block(WgmmaPart& products, const Tile& tile, const uint32_t (&a)[operands][2][4],
+                                uint32_t stage, unsigned part, unsigned q, bool adds) {
   constexpr unsigned tokens = Tile::Shape::part_tokens;
   const auto& first = tile.first[stage % Tile::stages];
   const auto& second = tile.second[stage % Tile::stages];
@@ -275,43 +301,144 @@ ZINC_DEVICE void multiply_block(WgmmaPart& products, const Tile& tile, const uin
 #pragma unroll
   for (unsigned c = 0; c < 2; ++c) {
     const unsigned step = 2 * q + c;
-    wgmma_half<tokens>(products, a[c], wgmma_columns(first, part * tokens, step), adds || c != 0);
-    wgmma_half<tokens>(products, a[c], wgmma_columns(second, part * tokens, step), true);
+    wgmma_half<tokens>(products, a[0][c], wgmma_columns(first, part * tokens, step), adds || c != 0);
+    wgmma_half<tokens>(products, a[0][c], wgmma_columns(second, part * tokens, step), true);
+    if constexpr (operands == 2) wgmma_half<tokens>(products, a[1][c], wgmma_columns(first, part * tokens, step), true);
   }
   wgmma_commit();
 }
 
-// A multiplying warpgroup, for q4_K and q5_K.
+// How a lane decodes q4_K and q5_K: quants times their scales, as multiples of k_factor_unit in binary16.
+template <class Tile>
+struct HalfKDecoder {
+  using Shape = typename Tile::Shape;
+  using Format = typename Tile::Format;
+  static constexpr unsigned operands = 1;
+  static constexpr bool fifth = Format::block_bytes > Q4K::block_bytes;
+  static constexpr unsigned quants_at = fifth ? 48 : 16;
+  static constexpr unsigned factor_at = 0;
+  static constexpr float unit = k_factor_unit;
+  static constexpr bool waits = false;  // who fills the first stage of a chunk has waited for its rows
+
+  // Of two rows from shared row s on, block q of a step's 64 columns.
+  static ZINC_DEVICE void decode(uint32_t (&a)[operands][2][4], const Tile& tile, const uint32_t (&starts)[2],
+                                 unsigned s, uint32_t chunk, unsigned pair, unsigned q) {
+    constexpr unsigned pitch = Tile::Rows::pitch;
+    const uint8_t* const at = tile.rows[chunk % Tile::chunks].of[s] + starts[0];
+    const uint2 factors = *reinterpret_cast<const uint2*>(&tile.numbers.factors[chunk % Tile::chunks][2 * pair + q][s]);
+    k_fragment<Tile::level, fifth>(a[0], at + lane_id() % 4 * 8, pitch, quants_at, pair, q, factors);
+  }
+  // The row's largest weight, in absolute value, or more, as a lane of its four knows it.
+  static ZINC_DEVICE float largest(const uint8_t* row, float d) {
+    constexpr float top = 63.0f * 31.0f;
+    const float dmin = half_to_float(reinterpret_cast<const uint16_t*>(row)[1]);
+    return fabsf(d) * top + fabsf(dmin) * 63.0f;
+  }
+};
+
+// And q6_K: a quant times its scale has 12 bits and a sign, and is the sum of two numbers.
+template <class Tile>
+struct HalfQ6Decoder {
+  using Shape = typename Tile::Shape;
+  using Format = typename Tile::Format;
+  static constexpr unsigned operands = 2;
+  static constexpr unsigned high_at = 128;
+  static constexpr unsigned scales_at = 192;
+  static constexpr unsigned factor_at = 208;
+  static constexpr float unit = 1.0f;
+  static constexpr bool waits = true;
+
+  static ZINC_DEVICE void decode(uint32_t (&a)[operands][2][4], const Tile& tile, const uint32_t (&starts)[2],
+                                 unsigned s, uint32_t chunk, unsigned pair, unsigned q) {
+    constexpr uint32_t half_64 = 0x54005400u;        // the bits above the lowest four make 64 + number
+    constexpr uint32_t half_minus_96 = 0xD600D600u;  // -64 - 32
+    const unsigned part = lane_id() % 4;
+    const unsigned upper = pair % 2 * 4;  // which bits of their bytes the quants are
+#pragma unroll
+    for (unsigned h = 0; h < 2; ++h) {
+      const uint8_t* const row = tile.rows[chunk % Tile::chunks].of[s + h];
+      uint32_t low[2];
+      uint32_t high[2];
+      shared_words(row, starts[h] + pair / 2 * 64 + q * 32 + part * 8, low);
+      shared_words(row, starts[h] + high_at + pair / 2 * 32 + part * 8, high);
+      const uint32_t number = row[starts[h] + scales_at + pair * 4 + q * 2 + part / 2] ^ 0x80u;
+      const uint32_t scale =
+          exact_halves(number * both_halves | half_1024, half_one, half_minus_1024 + 128 * both_halves);
+#pragma unroll
+      for (unsigned c = 0; c < 2; ++c) {
+        const uint32_t lower = low[c] << (4 - upper);
+        const uint32_t higher = high[c] >> upper;
+#pragma unroll
+        for (unsigned odd = 0; odd < 2; ++odd) {
+          // To bits 4 to 7, and 8 and 9.
+          const uint32_t two = odd == 0 ? higher << (8 - 2 * q) : higher >> (2 * q);
+          const uint32_t quants = ((lower >> (8 * odd)) & 0x00F000F0u) | half_64 | (two & 0x03000300u);
+          const uint32_t whole = exact_halves(quants, half_one, half_minus_96);
+          const uint32_t first = exact_halves(whole, scale, 0);  // rounded
+          a[0][c][2 * odd + h] = first;
+          a[1][c][2 * odd + h] = exact_halves(whole, scale, first ^ 0x80008000u);
+        }
+      }
+    }
+  }
+  static ZINC_DEVICE float largest(const uint8_t* row, float d) {
+    const int8_t* const scales = reinterpret_cast<const int8_t*>(row) + scales_at + lane_id() % 4 * 4;
+    int most = 0;
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) most = max(most, abs(static_cast<int>(scales[i])));
+    return fabsf(d) * static_cast<float>(32 * most);
+  }
+};
+
+template <class Tile, bool has_minimum = Tile::Format::has_minimum>
+struct HalfDecoderOf {
+  using type = HalfKDecoder<Tile>;
+};
+template <class Tile>
+struct HalfDecoderOf<Tile, false> {
+  using type = HalfQ6Decoder<Tile>;
+};
+
+// A multiplying warpgroup, for formats that have one factor for 256 columns.
 template <class Tile>
 struct HalfMultiplier {
   using Shape = typename Tile::Shape;
   using Format = typename Tile::Format;
   using Source = RowSource<Format, Shape>;
-  static constexpr bool fifth = Format::block_bytes > Q4K::block_bytes;
-  static constexpr unsigned quants_at = fifth ? 48 : 16;
+  using Decoder = typename HalfDecoderOf<Tile>::type;
   using Sums = WgmmaPart[Shape::row_tiles][Shape::parts];
-  using Operand = uint32_t[step_blocks][2][4];  // 64 columns of 16 rows
-  // A product counts quants times scales in k_factor_unit, and activations times half_scale.
-  static constexpr float product_unit = 1.0f / (k_factor_unit * half_scale);
+  using Operand = uint32_t[step_blocks][Decoder::operands][2][4];  // 64 columns of 16 rows
+  // A product counts quants times scales in the decoder's unit, and activations times half_scale.
+  static constexpr float product_unit = 1.0f / (Decoder::unit * half_scale);
 
   Tile& tile;
   const Source& from;
-  float largest;  // weight, in absolute value, or more
+  float largest;    // weight, in absolute value, or more
+  uint32_t starts;  // a byte for each of the lane's rows: how far the first chunk is from a multiple of 16 bytes
 
-  // The first of the lane's two neighbouring rows of tile r.
-  ZINC_DEVICE const uint8_t* row(uint32_t chunk, unsigned r) const {
-    const auto& rows = tile.rows[chunk % Tile::chunks];
-    const unsigned s = Shape::warp_row() + 16 * r + lane_id() / 4 * 2;
-    return rows.of[s] + rows.shift(from, s, chunk);
+  static ZINC_DEVICE unsigned shared_row(unsigned r) { return Shape::warp_row() + 16 * r + lane_id() / 4 * 2; }
+  // Where the chunks of the lane's two neighbouring rows of tile r start.
+  ZINC_DEVICE void starts_of(uint32_t (&start)[2], uint32_t chunk, unsigned r) const {
+#pragma unroll
+    for (unsigned h = 0; h < 2; ++h) {
+      start[h] = Tile::level ? 0 : ((starts >> (16 * r + 8 * h)) + chunk * Tile::Rows::bytes) % 16;
+    }
+  }
+  // The lane's row h of tile r.
+  ZINC_DEVICE const uint8_t* row(uint32_t chunk, unsigned r, unsigned h) const {
+    uint32_t start[2];
+    starts_of(start, chunk, r);
+    return tile.rows[chunk % Tile::chunks].of[shared_row(r) + h] + start[h];
   }
   // Block q of the 64 columns of tile r.
   ZINC_DEVICE void decode(Operand& a, uint32_t chunk, unsigned pair, unsigned r, unsigned q) const {
-    constexpr unsigned pitch = Tile::Rows::pitch;
-    const uint8_t* const at = row(chunk, r);
-    const unsigned block = 2 * pair + q;
-    const unsigned s = Shape::warp_row() + 16 * r + lane_id() / 4 * 2;
-    const uint2 factors = *reinterpret_cast<const uint2*>(&tile.numbers.factors[chunk % Tile::chunks][block][s]);
-    k_fragment<Tile::level, fifth>(a[q], at + lane_id() % 4 * 8, pitch, quants_at, pair, q, factors);
+    uint32_t start[2];
+    starts_of(start, chunk, r);
+    Decoder::decode(a[q], tile, start, shared_row(r), chunk, pair, q);
+  }
+  ZINC_DEVICE void wait_chunk(uint32_t chunk) {
+    tile.ring.wait_full(chunk * chunk_steps);
+    if constexpr (Decoder::waits) phase_wait(tile.rows_come[chunk % Tile::chunks], chunk / Tile::chunks % 2);
   }
 
   ZINC_DEVICE void subtract_minimums(Sums& sum, uint32_t chunk) const {
@@ -322,7 +449,7 @@ struct HalfMultiplier {
     for (unsigned r = 0; r < Shape::row_tiles; ++r) {
 #pragma unroll
       for (unsigned h = 0; h < 2; ++h) {
-        const uint8_t* const at = row(chunk, r) + h * Tile::Rows::pitch;
+        const uint8_t* const at = row(chunk, r, h);
         const KNumbers mine = head_numbers<Tile::level>(at);
         const uint32_t two =
             __byte_perm(part < 2 ? mine.minimums[0] : mine.minimums[1], 0x64646464u, part % 2 == 0 ? 0x4140u : 0x4342u);
@@ -349,8 +476,15 @@ struct HalfMultiplier {
 
   ZINC_DEVICE void run(Sums& sum) {
     const uint32_t chunks = from.k / chunk_columns;
+    starts = 0;
+    if constexpr (!Tile::level) {
+#pragma unroll
+      for (unsigned i = 0; i < 2 * Shape::row_tiles; ++i) {
+        starts |= Tile::Rows::shift(from, shared_row(i / 2) + i % 2, 0) << (8 * i);
+      }
+    }
     Operand a;
-    tile.ring.wait_full(0);
+    wait_chunk(0);
     decode(a, 0, 0, 0, 0);
 #pragma unroll 1
     for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
@@ -359,12 +493,10 @@ struct HalfMultiplier {
       for (unsigned r = 0; r < Shape::row_tiles; ++r) {
 #pragma unroll
         for (unsigned h = 0; h < 2; ++h) {
-          const uint32_t both = *reinterpret_cast<const uint32_t*>(row(chunk, r) + h * Tile::Rows::pitch);
-          const float d = half_to_float(static_cast<uint16_t>(both));
-          const float dmin = half_to_float(static_cast<uint16_t>(both >> 16));
+          const uint8_t* const at = row(chunk, r, h);
+          const float d = half_to_float(*reinterpret_cast<const uint16_t*>(at + Decoder::factor_at));
           factor[r][h] = d * product_unit;
-          constexpr float top = 63.0f * 31.0f;
-          largest = fmaxf(largest, fabsf(d) * top + fabsf(dmin) * 63.0f);
+          largest = fmaxf(largest, Decoder::largest(at, d));
         }
       }
 #pragma unroll 1
@@ -384,7 +516,7 @@ struct HalfMultiplier {
               const bool last = r == Shape::row_tiles - 1;
               const bool ends = last && pair == chunk_steps - 1;
               const uint32_t next_chunk = ends ? min(chunk + 1, chunks - 1) : chunk;
-              if (ends && chunk + 1 < chunks) tile.ring.wait_full(stage + 1);
+              if (ends && chunk + 1 < chunks) wait_chunk(chunk + 1);
               wgmma_wait<1>();
               decode(a, next_chunk, last ? (pair + 1) % chunk_steps : pair, last ? 0 : r + 1, 0);
             }
@@ -398,7 +530,9 @@ struct HalfMultiplier {
             }
           }
         }
-        if (pair == chunk_steps - 1) subtract_minimums(sum, chunk);
+        if constexpr (Format::has_minimum) {
+          if (pair == chunk_steps - 1) subtract_minimums(sum, chunk);
+        }
         tile.ring.emptied(stage);
       }
     }
@@ -418,9 +552,10 @@ struct HalfByteMultiplier {
   Tile& tile;
   const Source& from;
   float largest;  // weight, in absolute value, or more
+  uint32_t unused;
 
   // Block q of step's 64 columns of tile r, and its factors; past the end of the rows these are zero.
-  ZINC_DEVICE void decode(uint32_t (&a)[2][4], float (&factor)[2], uint32_t step, unsigned r, unsigned q) {
+  ZINC_DEVICE void decode(uint32_t (&a)[1][2][4], float (&factor)[2], uint32_t step, unsigned r, unsigned q) {
     const uint32_t chunk = step / chunk_steps;
     const uint32_t block = step % chunk_steps * step_blocks + q;
     const auto& rows = tile.rows[chunk % Tile::chunks];
@@ -438,8 +573,8 @@ struct HalfByteMultiplier {
 #pragma unroll
       for (unsigned c = 0; c < 2; ++c) {
         const uint2 halves = quants_to_halves(words[c] ^ 0x80808080u, half_one, half_minus_1024 + 128 * both_halves);
-        a[c][h] = halves.x;
-        a[c][2 + h] = halves.y;
+        a[0][c][h] = halves.x;
+        a[0][c][2 + h] = halves.y;
       }
     }
   }
@@ -450,7 +585,7 @@ struct HalfByteMultiplier {
 
   ZINC_DEVICE void run(Sums& sum) {
     const uint32_t steps = (from.k - 1) / step_columns + 1;
-    uint32_t a[2][2][4];
+    uint32_t a[2][1][2][4];
     float factor[2][2];
     wait_rows(0);
     decode(a[0], factor[0], 0, 0, 0);
@@ -487,7 +622,7 @@ struct HalfByteMultiplier {
   }
 };
 
-template <class Tile, bool has_minimum = Tile::Format::has_minimum>
+template <class Tile, bool by_chunks = Tile::Format::block_columns == chunk_columns>
 struct HalfMultiplierOf {
   using type = HalfMultiplier<Tile>;
 };
@@ -563,7 +698,7 @@ ZINC_DEVICE bool half_wgmma_tile(Tile& tile, const RowSource<typename Tile::Form
   }
   if constexpr (moves) take_registers<half_multiplier_registers<Format, Shape>>();
   using Multiplier = typename HalfMultiplierOf<Tile>::type;
-  Multiplier multiplier{tile, from, 0.0f};
+  Multiplier multiplier{tile, from, 0.0f, 0};
   typename Multiplier::Sums sum = {};
   multiplier.run(sum);
   bool finite = true;
@@ -592,7 +727,7 @@ ZINC_DEVICE void make_barriers(Tile& tile) {
   if (threadIdx.x != 0) return;
   tile.ring.make(Shape::threads, Shape::warps * warp_size);
 #pragma unroll
-  for (unsigned i = 0; i < Tile::chunks; ++i) phase_make(tile.rows_come[i], Shape::threads);
+  for (unsigned i = 0; i < Tile::chunks; ++i) phase_make(tile.rows_come[i], 2 * Shape::threads);
   phase_make(tile.verdict, Shape::block_threads);
   tile.limits[0] = 0;
   tile.limits[1] = 0;

@@ -100,6 +100,17 @@ struct RawRows {
     }
   }
 
+  // The same where the matrix row of Shape::matrix_row(i + j) is that of i and that of j on, for numbers without a
+  // common bit.
+  ZINC_DEVICE void copy_in_turn(const Source& from, uint32_t chunk, uint32_t thread) {
+    const uint64_t after = from.m - min(uint64_t{from.m}, uint64_t{from.first} + Shape::matrix_rows);
+    if (level || after * row_bytes<Format>(from.k) >= pieces * 16) {
+      copy_in_turn<true>(from, chunk, thread);
+    } else {
+      copy_in_turn<false>(from, chunk, thread);
+    }
+  }
+
   // The same for rows that lie one after another, without a look at the matrix's end: behind the tile's rows the matrix
   // has at least the pieces * 16 bytes that the copies of the last one may reach.
   ZINC_DEVICE void copy_inner(const Source& from, uint32_t chunk, uint32_t thread) {
@@ -115,6 +126,49 @@ struct RawRows {
       async_copy<16>(to, p - past + thread % pieces * 16);
       p += step;
       to += at_once * pitch;
+    }
+  }
+
+ private:
+  // Copies of inner rows do not look at the matrix's end.
+  template <bool inner>
+  ZINC_DEVICE void copy_in_turn(const Source& from, uint32_t chunk, uint32_t thread) {
+    constexpr unsigned first_lanes = 16;
+    constexpr unsigned first = pieces < first_lanes ? pieces : first_lanes;
+    copy_pieces<inner, first_lanes>(from, chunk, thread / first_lanes, thread % first_lanes,
+                                    thread % first_lanes < first);
+    constexpr unsigned rest = pieces - first;
+    constexpr unsigned lanes = rest <= 1 ? 1 : 2;
+    static_assert(rest <= 2);
+    if constexpr (rest > 0) copy_pieces<inner, lanes>(from, chunk, thread / lanes, first + thread % lanes, true);
+  }
+  // Piece `piece` of every row of the thread's, of which `lanes` threads copy a piece each.
+  template <bool inner, unsigned lanes>
+  ZINC_DEVICE void copy_pieces(const Source& from, uint32_t chunk, unsigned row, unsigned piece, bool present) {
+    constexpr unsigned at_once = Shape::threads / lanes;
+    constexpr unsigned period = at_once < 32 ? 32 : at_once;  // after it, rows of the matrix are as many on
+    const uint64_t line = row_bytes<Format>(from.k);
+    const uint64_t start = uint64_t{chunk} * bytes + piece * 16;
+    const uint32_t mine = from.first + Shape::matrix_row(row);
+    const SharedPlace to = shared_place(&of[row][piece * 16]);
+    if (!present) return;
+#pragma unroll 1
+    for (unsigned s = 0; s < Shape::rows; s += period) {
+#pragma unroll
+      for (unsigned i = 0; i < period; i += at_once) {
+        if (Shape::rows < period && s + i + row >= Shape::rows) break;
+        const uint32_t r = min(mine + Shape::matrix_row(s) + Shape::matrix_row(i), from.m - 1);
+        const uint8_t* p = from.base(i + row) + start + r * line;
+        if constexpr (!level) p -= reinterpret_cast<uint64_t>(p) % 16;
+        if (inner || from.base(i + row) + from.m * line - p >= 16) {
+          async_copy<16>(to + (s + i) * pitch, p);
+        } else {
+          const uint8_t* const end = from.base(i + row) + from.m * line;
+          for (unsigned b = 0; b < 16 && p + b < end; b += 2) {
+            *reinterpret_cast<uint16_t*>(&of[s + i + row][piece * 16 + b]) = load_u16(p + b);
+          }
+        }
+      }
     }
   }
 };

@@ -11,7 +11,8 @@ use zinc_emulator::{Buffer, Emulator, Options, Schedule};
 use zinc_oracle::Case;
 
 test_kernels! {
-    test_wgmma_mul_mm_q4k test_wgmma_mul_mm_q5k test_wgmma_mul_mm_q8_0 test_wgmma_mul_mm_q4k_gate_up_swiglu
+    test_wgmma_mul_mm_q4k test_wgmma_mul_mm_q5k test_wgmma_mul_mm_q6k test_wgmma_mul_mm_q8_0
+    test_wgmma_mul_mm_q4k_gate_up_swiglu
     test_wgmma_mul_mm_q4k_gate_up_swiglu_full
     test_wgmma_mul_mm_q4k_f16 test_wgmma_mul_mm_q5k_f16 test_wgmma_mul_mm_q6k_f16 test_wgmma_mul_mm_q8_0_f16
 }
@@ -75,6 +76,7 @@ fn kernels_pass_their_cases_by_warpgroups() {
     let kernels = [
         test_wgmma_mul_mm_q4k(),
         test_wgmma_mul_mm_q5k(),
+        test_wgmma_mul_mm_q6k(),
         test_wgmma_mul_mm_q8_0(),
         test_wgmma_mul_mm_q4k_gate_up_swiglu(),
         test_wgmma_mul_mm_q4k_gate_up_swiglu_full(),

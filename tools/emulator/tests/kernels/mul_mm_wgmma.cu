@@ -5,9 +5,11 @@
 #include "zinc/mul_mm_q4k_gate_up_swiglu.h"
 #include "zinc/mul_mm_q4k_gate_up_swiglu_full.h"
 #include "zinc/mul_mm_q5k.h"
+#include "zinc/mul_mm_q6k.h"
 #include "zinc/mul_mm_q8_0.h"
 #include "zinc/quant/q4_k.cuh"
 #include "zinc/quant/q5_k.cuh"
+#include "zinc/quant/q6_k.cuh"
 #include "zinc/quant/q8_0.cuh"
 
 constexpr unsigned rows = 256;
@@ -34,6 +36,7 @@ constexpr unsigned shared_bytes = 227 * 1024;
 
 BY_WARPGROUPS(mul_mm_q4k, Q4K)
 BY_WARPGROUPS(mul_mm_q5k, Q5K)
+BY_WARPGROUPS(mul_mm_q6k, Q6K)
 BY_WARPGROUPS(mul_mm_q8_0, Q8_0)
 GATED_BY_WARPGROUPS(mul_mm_q4k_gate_up_swiglu, Q4K)
 GATED_BY_WARPGROUPS(mul_mm_q4k_gate_up_swiglu_full, Q4K)

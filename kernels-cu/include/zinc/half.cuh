@@ -68,6 +68,50 @@ ZINC_DEVICE uint32_t floats_to_halves(float first, float second) {
 #endif
 }
 
+// The 16-bit numbers that the tensor cores multiply: each says what a bit pattern is worth, and rounds two values to
+// nearest. bfloat16 is the upper half of f32: less exact than binary16, of f32's range.
+struct Binary16 {
+  static ZINC_DEVICE float value(uint16_t bits) { return half_to_float(bits); }
+  static ZINC_DEVICE uint32_t pair(float first, float second) { return floats_to_halves(first, second); }
+};
+struct Bfloat16 {
+  static ZINC_DEVICE float value(uint16_t bits) { return __uint_as_float(uint32_t{bits} << 16); }
+  static ZINC_DEVICE uint32_t pair(float first, float second) {
+#if defined(ZINC_EMULATOR) || ZINC_ARCH < 80
+    const auto one = [](float value) {
+      const uint32_t bits = __float_as_uint(value);
+      if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return 0x7FFFu;
+      return (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+    };
+    return one(first) | one(second) << 16;
+#else
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
+#endif
+  }
+};
+
+template <class Number>
+constexpr bool is_bfloat = false;
+template <>
+constexpr bool is_bfloat<Bfloat16> = true;
+
+// a * b + c of both bfloat16 halves, for results that are exact.
+ZINC_DEVICE uint32_t exact_bfloats(uint32_t a, uint32_t b, uint32_t c) {
+#if defined(ZINC_EMULATOR) || ZINC_ARCH < 80
+  const auto one = [](uint32_t a, uint32_t b, uint32_t c) {
+    const auto value = [](uint32_t bits) { return Bfloat16::value(static_cast<uint16_t>(bits)); };
+    return fmaf(value(a), value(b), value(c));
+  };
+  return Bfloat16::pair(one(a, b, c), one(a >> 16, b >> 16, c >> 16));
+#else
+  uint32_t pair;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(a), "r"(b), "r"(c));
+  return pair;
+#endif
+}
+
 // a * b + c of both halves, for results that are exact in binary16.
 ZINC_DEVICE uint32_t exact_halves(uint32_t a, uint32_t b, uint32_t c) {
 #ifdef ZINC_EMULATOR

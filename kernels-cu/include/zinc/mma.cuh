@@ -162,6 +162,7 @@ struct MmaHalfLane {
   float sums[4];
 };
 
+template <class Number>
 inline void run_mma_half(::zinc_emulator::Lanes& lanes) {
   constexpr unsigned columns = 16;
   uint16_t a[16][columns];
@@ -181,13 +182,14 @@ inline void run_mma_half(::zinc_emulator::Lanes& lanes) {
       const uint16_t* const row = a[lane / 4 + i / 2 * 8];
       const uint16_t* const token = b[lane % 4 * 2 + i % 2];
       float sum = to.sums[i];
-      for (unsigned c = 0; c < columns; ++c) sum += half_to_float(row[c]) * half_to_float(token[c]);
+      for (unsigned c = 0; c < columns; ++c) sum += Number::value(row[c]) * Number::value(token[c]);
       to.sums[i] = sum;
     }
   }
 }
 
-inline constexpr ::zinc_emulator::Collective mma_half_collective = {"mma.sync", run_mma_half};
+template <class Number>
+inline constexpr ::zinc_emulator::Collective mma_half_collective = {"mma.sync", run_mma_half<Number>};
 #endif
 
 // sums = start + A B^T for 16 rows A and 8 tokens B of 16 binary16 numbers, with f32 sums; the products are exact, how
@@ -197,22 +199,30 @@ inline constexpr ::zinc_emulator::Collective mma_half_collective = {"mma.sync", 
 //   a[2 j + h]      columns 8 j + 2 part and + 1 of row group + 8 h, the lower column in the lower half
 //   b[j]            the same columns of token group
 //   sums[2 h + e]   row group + 8 h of token 2 part + e
-// The columns may be in any order, if A and B have the same.
+// The columns may be in any order, if A and B have the same. Numbers are binary16 or, from compute capability 8.0 on,
+// bfloat16.
+template <class Number = Binary16>
 ZINC_DEVICE void mma_half(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&start)[4]) {
 #ifdef ZINC_EMULATOR
   MmaHalfLane lane;
   memcpy(lane.a, a, sizeof a);
   memcpy(lane.b, b, sizeof b);
   memcpy(lane.sums, start, sizeof sums);
-  ::zinc_emulator::warp_collective(mma_half_collective, full_warp, lane, __FILE__, __LINE__);
+  ::zinc_emulator::warp_collective(mma_half_collective<Number>, full_warp, lane, __FILE__, __LINE__);
   memcpy(sums, lane.sums, sizeof sums);
 #elif ZINC_ARCH >= 80
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%10, %11, %12, %13};"
-      : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(start[0]), "f"(start[1]), "f"(start[2]),
-        "f"(start[3]));
+#define ZINC_MMA(type)                                                                                           \
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                                            \
+               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"                        \
+               : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])                                      \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(start[0]), "f"(start[1]), \
+                 "f"(start[2]), "f"(start[3]))
+  if constexpr (is_bfloat<Number>) {
+    ZINC_MMA("bf16");
+  } else {
+    ZINC_MMA("f16");
+  }
+#undef ZINC_MMA
 #else
   float from[4] = {start[0], start[1], start[2], start[3]};
 #pragma unroll
@@ -227,9 +237,10 @@ ZINC_DEVICE void mma_half(float (&sums)[4], const uint32_t (&a)[4], const uint32
 }
 
 // The same added to what is there.
+template <class Number = Binary16>
 ZINC_DEVICE void mma_half(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   const float start[4] = {sums[0], sums[1], sums[2], sums[3]};
-  mma_half(sums, a, b, start);
+  mma_half<Number>(sums, a, b, start);
 }
 
 }  // namespace zinc

@@ -25,10 +25,10 @@ struct Tokens {
 // any order. A thread has one row of each matrix for `at_once` tokens.
 template <class Format, class Shape, class Source, class Finish>
 ZINC_DEVICE void plain_tile(const uint8_t* const (&matrix)[Shape::matrices], uint32_t m, uint32_t row, const Source& x,
-                            uint32_t token, uint32_t k, Finish finish) {
+                            uint32_t token, uint32_t k, Finish finish, uint32_t thread = threadIdx.x) {
   constexpr unsigned at_once = 4;
   static_assert(Shape::tokens % at_once == 0);
-  for (unsigned i = threadIdx.x; i < Shape::matrix_rows * (Shape::tokens / at_once); i += Shape::threads) {
+  for (unsigned i = thread; i < Shape::matrix_rows * (Shape::tokens / at_once); i += Shape::threads) {
     const uint32_t r = row + i % Shape::matrix_rows;
     const uint32_t first = token + i / Shape::matrix_rows * at_once;
     if (r >= m || first >= x.count) continue;
@@ -146,27 +146,37 @@ struct PlainShape {
 template <class Format>
 constexpr bool level_rows = chunk_columns / Format::block_columns * Format::block_bytes % 16 == 0;
 
-// mul_mm_combined by warpgroups, with blocks of Shape::block_threads, one for every tile.
-template <bool wide, class Format, class Shape, unsigned bytes, class Push, class Combine>
-ZINC_DEVICE void mul_mm_wgmma(const uint8_t* const (&buffer)[Shape::matrices], const float* b, float* d, const Push& p,
-                              Combine combine) {
-  // Whatever comes from the arguments is computed when it is needed: there are no registers to keep it.
-  uint32_t a_offset = p.a_offset;
-  uint32_t b_offset = p.b_offset;
-  forget(a_offset);
-  forget(b_offset);
-  const uint8_t* matrix[Shape::matrices];
+// What the arguments of a kernel say, computed when it is needed: tiles by warpgroups have no registers to keep it.
+template <unsigned matrices>
+struct Operands {
+  const uint8_t* matrix[matrices];
+  Tokens x;
+
+  template <class Push>
+  ZINC_DEVICE Operands(const uint8_t* const (&buffer)[matrices], const float* b, const Push& p) {
+    uint32_t a_offset = p.a_offset;
+    uint32_t b_offset = p.b_offset;
+    forget(a_offset);
+    forget(b_offset);
 #pragma unroll
-  for (unsigned i = 0; i < Shape::matrices; ++i) matrix[i] = buffer[i] + a_offset;
-  const Tokens x{b + b_offset, p.stride_b, p.n};
-  constexpr bool level = wide && level_rows<Format>;
-  using Tile = HalfWgmmaTile<level, Format, Shape, 2>;
+    for (unsigned i = 0; i < matrices; ++i) matrix[i] = buffer[i] + a_offset;
+    x = {b + b_offset, p.stride_b, p.n};
+  }
+};
+
+// A tile by warpgroups, with blocks of Shape::block_threads: its outputs, or false in all threads if they would not be
+// as exact as the contracts ask. A barrier of the block comes before, if another tile does.
+template <bool wide, class Number, class Format, class Shape, unsigned bytes, class Push, class Combine>
+ZINC_DEVICE bool mul_mm_wgmma(const uint8_t* const (&buffer)[Shape::matrices], const float* b, float* d, const Push& p,
+                              const TilePlace& place, Combine combine) {
+  const Operands<Shape::matrices> operands(buffer, b, p);
+  const Tokens& x = operands.x;
+  using Tile = HalfWgmmaTile<wide && level_rows<Format>, Format, Shape, Number, 2>;
   ZINC_DYNAMIC_SHARED(uint8_t, shared);
   Tile& tile = aligned_tile<Tile, bytes>(shared);
   make_barriers(tile);
   __syncthreads();
-  const TilePlace place = tile_place<Shape::matrix_rows, Shape::tokens>(p.n);
-  if (place.row >= p.m) return;
+  if (place.row >= p.m) return true;
   const auto finish = [&](uint32_t first, uint32_t t, const float (&sums)[4][Shape::matrices]) {
     if (t >= x.count || first >= p.m) return;
     float* const to = d + p.d_offset + (uint64_t{t} * p.stride_d + first);
@@ -180,13 +190,11 @@ ZINC_DEVICE void mul_mm_wgmma(const uint8_t* const (&buffer)[Shape::matrices], c
     if (p.m - first > 2) to[2] = four.z;
     if (p.m - first > 3) to[3] = four.w;
   };
-  const uint32_t row = static_cast<uint32_t>(place.row);
-  const RowSource<Format, Shape> from{matrix, p.m, p.k, row};
-  if (half_wgmma_tile<wide>(tile, from, x, place.token, finish)) return;
-  plain_tile<Format, PlainShape<Shape>>(matrix, p.m, row, x, place.token, p.k,
-                                        [&](uint32_t r, uint32_t t, const float (&sums)[Shape::matrices]) {
-                                          d[p.d_offset + uint64_t{t} * p.stride_d + r] = combine(sums);
-                                        });
+  const RowSource<Format, Shape> from{operands.matrix, p.m, p.k, static_cast<uint32_t>(place.row)};
+  if (half_wgmma_tile<wide>(tile, from, x, place.token, finish)) return true;
+  __syncthreads();
+  end_barriers(tile);
+  return false;
 }
 
 // d[t * stride_d + r] = combine(sums of row r of each matrix times token t). a_offset counts bytes, the others floats.
@@ -206,18 +214,47 @@ ZINC_DEVICE void mul_mm_combined(const uint8_t* const (&buffer)[Shape::matrices]
     bool wide = x.aligned() && p.k % chunk_columns == 0;
 #pragma unroll
     for (unsigned i = 0; i < Shape::matrices; ++i) wide = wide && (!level_rows<Format> || is_aligned(matrix[i], 16));
+    using Number = HalfNumber<Format>;
+    // Of the block's tile, or of a part of it of the size of the small ones.
+    constexpr unsigned row_parts = Large::matrix_rows / Small::matrix_rows;
+    constexpr unsigned parts = row_parts * (Large::tokens / Small::tokens);
+    const auto place = [&](uint32_t part) -> TilePlace {
+      uint32_t n = p.n;
+      forget(n);
+      TilePlace at =
+          few ? tile_place<Small::matrix_rows, Small::tokens>(n) : tile_place<Large::matrix_rows, Large::tokens>(n);
+      at.row += part % row_parts * Small::matrix_rows;
+      at.token += part / row_parts * Small::tokens;
+      return at;
+    };
     if (wide) {
       if (few) {
-        mul_mm_wgmma<true, Format, Small, bytes>(buffer, b, d, p, combine);
+        if (mul_mm_wgmma<true, Number, Format, Small, bytes>(buffer, b, d, p, place(0), combine)) return;
       } else {
-        mul_mm_wgmma<true, Format, Large, bytes>(buffer, b, d, p, combine);
+        if (mul_mm_wgmma<true, Number, Format, Large, bytes>(buffer, b, d, p, place(0), combine)) return;
       }
     } else {
       if (few) {
-        mul_mm_wgmma<false, Format, Small, bytes>(buffer, b, d, p, combine);
+        if (mul_mm_wgmma<false, Number, Format, Small, bytes>(buffer, b, d, p, place(0), combine)) return;
       } else {
-        mul_mm_wgmma<false, Format, Large, bytes>(buffer, b, d, p, combine);
+        if (mul_mm_wgmma<false, Number, Format, Large, bytes>(buffer, b, d, p, place(0), combine)) return;
       }
+    }
+    // Small tiles with numbers of any size, and where outputs are not finite, without tensor cores.
+#pragma unroll 1
+    for (uint32_t part = 0; part < (few ? 1 : parts); ++part) {
+      forget(part);
+      if (place(part).row >= p.m || place(part).token >= p.n) continue;
+      if constexpr (!is_bfloat<Number>) {
+        __syncthreads();
+        if (mul_mm_wgmma<false, Bfloat16, Format, Small, bytes>(buffer, b, d, p, place(part), combine)) continue;
+      }
+      const Operands<Shape::matrices> operands(buffer, b, p);
+      const auto finish = [&](uint32_t r, uint32_t t, const float (&sums)[Shape::matrices]) {
+        d[p.d_offset + uint64_t{t} * p.stride_d + r] = combine(sums);
+      };
+      plain_tile<Format, PlainShape<Small>>(operands.matrix, p.m, static_cast<uint32_t>(place(part).row), operands.x,
+                                            place(part).token, p.k, finish, thread_anew());
     }
   } else {
     using Tile = HalfTile<Format, Shape>;

@@ -235,15 +235,17 @@ struct HalfRows {
 
 // Two values as the sums of two numbers. Beyond the range of the first, the second is an infinity of the other sign, so
 // that every output of the token becomes a NaN.
-struct HalfSplit {
+template <class Number>
+struct Split {
   uint32_t first;
   uint32_t second;
-  ZINC_DEVICE HalfSplit(float x, float y) {
-    first = floats_to_halves(x, y);
-    second = floats_to_halves(x - half_to_float(static_cast<uint16_t>(first)),
-                              y - half_to_float(static_cast<uint16_t>(first >> 16)));
+  ZINC_DEVICE Split(float x, float y) {
+    first = Number::pair(x, y);
+    second = Number::pair(x - Number::value(static_cast<uint16_t>(first)),
+                          y - Number::value(static_cast<uint16_t>(first >> 16)));
   }
 };
+using HalfSplit = Split<Binary16>;
 
 // A thread's activations on their way through the registers: four columns of several tokens. Tokens past the end are
 // replaced by the last one. Nothing here depends on the values before they are stored, and no branch surrounds a load:

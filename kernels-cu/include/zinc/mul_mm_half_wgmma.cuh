@@ -8,6 +8,7 @@
 #include "zinc/quant/q4_k.cuh"
 #include "zinc/quant/q5_k.cuh"
 #include "zinc/quant/q6_k.cuh"
+#include "zinc/quant/q8_0.cuh"
 #include "zinc/wgmma.cuh"
 
 namespace zinc {
@@ -49,6 +50,23 @@ struct WgmmaShape {
 // A lane's sums of a part of the tokens and of a tile of 16 rows: [j][2 h + e], as the instruction has them.
 using WgmmaPart = float[WgmmaShape<1, 1, 1, 1>::part_tokens / 8][4];
 
+// What activations are split into. Quants of q8_0 are whole numbers of 8 bits, which bfloat16 holds; so activations may
+// have any size: two numbers keep 2^-17 of one. The quants of the others are multiplied by their integer scales, which
+// binary16 holds; only where activations are too large or too small for it, they are bfloat16, too, and such a product
+// of quants and scales is the sum of two.
+template <class Format>
+struct HalfNumberOf {
+  using type = Binary16;
+};
+template <>
+struct HalfNumberOf<Q8_0> {
+  using type = Bfloat16;
+};
+template <class Format>
+using HalfNumber = typename HalfNumberOf<Format>::type;
+template <class Number>
+constexpr float number_scale = is_bfloat<Number> ? 1.0f : half_scale;  // of activations
+
 // Registers of a thread that multiplies, and of one that brings: together what a launch gives a block's warpgroups.
 // Small tiles need no more than that.
 template <class Shape>
@@ -56,7 +74,7 @@ constexpr unsigned half_common_registers = 65536 / Shape::block_threads / 8 * 8;
 template <class Format, class Shape>
 constexpr unsigned half_multiplier_registers =
     Shape::row_tiles * Shape::parts < 4 ? half_common_registers<Shape>
-                                        : (Format::block_bytes >= Q5K::block_bytes ? 224 : 216);
+                                        : (Format::block_bytes == Q6K::block_bytes ? 224 : 216);
 template <class Format, class Shape>
 constexpr unsigned half_bringer_registers =
     ((Shape::bringers + 2) * half_common_registers<Shape> - 2 * half_multiplier_registers<Format, Shape>) /
@@ -74,7 +92,7 @@ template <class Shape, unsigned chunks>
 struct HalfChunks<Shape, false, chunks> {};
 
 // Stages of the ring of tokens, and chunks of rows that are in shared memory.
-template <bool level_, class Format_, class Shape_, unsigned stages_>
+template <bool level_, class Format_, class Shape_, class Number_, unsigned stages_>
 struct HalfWgmmaTile {
   static constexpr bool level = level_;
   static constexpr unsigned stages = stages_;
@@ -83,6 +101,7 @@ struct HalfWgmmaTile {
   static constexpr unsigned passes = Format_::block_columns == chunk_columns ? 4 : 2;
   using Format = Format_;
   using Shape = Shape_;
+  using Number = Number_;
   using Operand = WgmmaOperand<Shape::tokens>;
   // Rows of q6_K lie apart in the banks.
   using Rows = RawRows<level, Format, Shape, Format::block_bytes == Q6K::block_bytes ? 16 : 0>;
@@ -114,7 +133,9 @@ template <bool aligned, class Tile>
 struct HalfBringer {
   using Shape = typename Tile::Shape;
   using Format = typename Tile::Format;
+  using Number = typename Tile::Number;
   using Operand = typename Tile::Operand;
+  static constexpr float scale = number_scale<Number>;
   static constexpr unsigned fours = step_columns / 4;  // lanes of a token
   static constexpr unsigned tokens_at_once = Shape::threads / fours;
   // A pass has a few tokens of a thread; those of several passes are on their way.
@@ -163,10 +184,10 @@ struct HalfBringer {
     keep(place);
   }
 
-  // Asks for the next pass of all, past the last one for nothing. Tokens past the end are replaced by the thread's
-  // last.
-  ZINC_DEVICE void ask(Tile& tile, uint32_t k, uint32_t pass) {
-    const uint32_t column = pass / batches * step_columns;
+  // Asks for the next pass, number `pass` from those of stage `step` on; past the last stage for nothing. Tokens past
+  // the end are replaced by the thread's last.
+  ZINC_DEVICE void ask(Tile& tile, uint32_t k, uint32_t step, unsigned pass) {
+    const uint32_t column = (step + pass / batches) * step_columns;
     if (column < k) {
       if (pass % batches == 0) {
         next = next_columns;
@@ -174,7 +195,7 @@ struct HalfBringer {
       }
       constexpr unsigned part_columns = Format::block_columns;
       const bool present = !may_be_ragged || column + threadIdx.x % fours * 4 < k;
-      const SharedPlace to = shared_place(&tile.coming[pass % passes][0][threadIdx.x]);
+      const SharedPlace to = shared_place(&tile.coming[(step * batches + pass) % passes][0][threadIdx.x]);
 #pragma unroll
       for (unsigned j = 0; j < batch; ++j) {
         if constexpr (aligned) {
@@ -199,21 +220,23 @@ struct HalfBringer {
     for (unsigned j = 0; j < batch; ++j) value[j] = tile.coming[(stage * batches + b) % passes][j][threadIdx.x];
     uint8_t* const first = reinterpret_cast<uint8_t*>(&tile.first[stage % Tile::stages]);
     uint8_t* const second = reinterpret_cast<uint8_t*>(&tile.second[stage % Tile::stages]);
-    const uint32_t start = moved(place, operand_row(b * batch * tokens_at_once));
+    uint32_t start = moved(place, operand_row(b * batch * tokens_at_once));
+    forget(start);
     float sum[batch];
 #pragma unroll
     for (unsigned j = 0; j < batch; ++j) {
       const uint32_t to = moved(start, operand_row(j * tokens_at_once));
-      const float v[4] = {value[j].x * half_scale, value[j].y * half_scale, value[j].z * half_scale,
-                          value[j].w * half_scale};
-      const HalfSplit even(v[0], v[2]);
-      const HalfSplit odd(v[1], v[3]);
+      const float v[4] = {value[j].x * scale, value[j].y * scale, value[j].z * scale, value[j].w * scale};
+      const Split<Number> even(v[0], v[2]);
+      const Split<Number> odd(v[1], v[3]);
       *reinterpret_cast<uint32_t*>(first + to) = even.first;
       *reinterpret_cast<uint32_t*>(first + (to ^ sizeof(uint4))) = odd.first;
       *reinterpret_cast<uint32_t*>(second + to) = even.second;
       *reinterpret_cast<uint32_t*>(second + (to ^ sizeof(uint4))) = odd.second;
-      most = max_halves(most, exact_halves(saturated_halves(even.first, half_steepness, half_two), half_one,
-                                           saturated_halves(odd.first, half_steepness, half_two)));
+      if constexpr (!is_bfloat<Number>) {
+        most = max_halves(most, exact_halves(saturated_halves(even.first, half_steepness, half_two), half_one,
+                                             saturated_halves(odd.first, half_steepness, half_two)));
+      }
       sum[j] = (v[0] + v[1]) + (v[2] + v[3]);
     }
     if constexpr (Format::has_minimum) {
@@ -223,11 +246,11 @@ struct HalfBringer {
       if (threadIdx.x % lanes == 0) {
         const unsigned row =
             operand_row((b * batch + threadIdx.x % 8 / lanes) * tokens_at_once + threadIdx.x % Shape::threads / fours);
-        const uint16_t first = float_to_half(mine);
+        const Split<Number> numbers(mine, 0.0f);
         uint16_t* const to = reinterpret_cast<uint16_t*>(tile.numbers.sums[stage / chunk_steps % Tile::chunks][row]) +
                              stage % chunk_steps * step_blocks + threadIdx.x % fours / 8;
-        to[0] = first;
-        to[chunk_blocks] = float_to_half(mine - half_to_float(first));
+        to[0] = static_cast<uint16_t>(numbers.first);
+        to[chunk_blocks] = static_cast<uint16_t>(numbers.second);
       }
     }
   }
@@ -261,7 +284,7 @@ struct HalfBringer {
     tile.small[threadIdx.x] = 0.0f;
     start(x, token);
 #pragma unroll
-    for (unsigned i = 0; i < passes - 1; ++i) ask(tile, from.k, i);
+    for (unsigned i = 0; i < passes - 1; ++i) ask(tile, from.k, 0, i);
 #pragma unroll 1
     for (uint32_t step = 0; step < stages; ++step) {
       tile.ring.wait_empty(step);
@@ -273,10 +296,10 @@ struct HalfBringer {
         if (step % chunk_steps == 0) make_factors(tile, from, step / chunk_steps);
       }
       most = 0;
-#pragma unroll 1
+#pragma unroll
       for (unsigned b = 0; b < batches; ++b) {
         constexpr unsigned ahead = passes - 1;
-        ask(tile, from.k, step * batches + b + ahead);
+        ask(tile, from.k, step, b + ahead);
         async_wait<ahead>();
         store(tile, step, b);
       }
@@ -289,21 +312,27 @@ struct HalfBringer {
 };
 
 // Products of a block q of 32 columns of a stage with a part of the tokens, of both numbers, as a group; added to
-// `products` unless they are the first. Where a row is the sum of two operands, the product of the second numbers is
-// too small to be seen.
+// `products` unless they are the first. Where a row is the sum of two operands of binary16, the product of the second
+// numbers is too small to be seen.
 template <unsigned operands, class Tile>
 ZINC_DEVICE void multiply_block(WgmmaPart& products, const Tile& tile, const uint32_t (&a)[operands][2][4],
                                 uint32_t stage, unsigned part, unsigned q, bool adds) {
   constexpr unsigned tokens = Tile::Shape::part_tokens;
+  using Number = typename Tile::Number;
   const auto& first = tile.first[stage % Tile::stages];
   const auto& second = tile.second[stage % Tile::stages];
   wgmma_begin();
 #pragma unroll
   for (unsigned c = 0; c < 2; ++c) {
     const unsigned step = 2 * q + c;
-    wgmma_half<tokens>(products, a[0][c], wgmma_columns(first, part * tokens, step), adds || c != 0);
-    wgmma_half<tokens>(products, a[0][c], wgmma_columns(second, part * tokens, step), true);
-    if constexpr (operands == 2) wgmma_half<tokens>(products, a[1][c], wgmma_columns(first, part * tokens, step), true);
+    wgmma_half<tokens, Number>(products, a[0][c], wgmma_columns(first, part * tokens, step), adds || c != 0);
+    wgmma_half<tokens, Number>(products, a[0][c], wgmma_columns(second, part * tokens, step), true);
+    if constexpr (operands == 2) {
+      wgmma_half<tokens, Number>(products, a[1][c], wgmma_columns(first, part * tokens, step), true);
+    }
+    if constexpr (operands == 2 && is_bfloat<Number>) {
+      wgmma_half<tokens, Number>(products, a[1][c], wgmma_columns(second, part * tokens, step), true);
+    }
   }
   wgmma_commit();
 }
@@ -345,38 +374,39 @@ struct HalfQ6Decoder {
   static constexpr unsigned high_at = 128;
   static constexpr unsigned scales_at = 192;
   static constexpr unsigned factor_at = 208;
-  static constexpr float unit = 1.0f;
+  static constexpr float unit = 0x1p-18f;
   static constexpr bool waits = true;
 
   static ZINC_DEVICE void decode(uint32_t (&a)[operands][2][4], const Tile& tile, const uint32_t (&starts)[2],
                                  unsigned s, uint32_t chunk, unsigned pair, unsigned q) {
-    constexpr uint32_t half_64 = 0x54005400u;        // the bits above the lowest four make 64 + number
-    constexpr uint32_t half_minus_96 = 0xD600D600u;  // -64 - 32
+    constexpr uint32_t half_2_15 = 0x78007800u;
+    constexpr uint32_t half_minus_32_units = 0xAC00AC00u;
+    constexpr uint32_t half_minus_128_units = 0xB400B400u;
     const unsigned part = lane_id() % 4;
     const unsigned upper = pair % 2 * 4;  // which bits of their bytes the quants are
 #pragma unroll
     for (unsigned h = 0; h < 2; ++h) {
       const uint8_t* const row = tile.rows[chunk % Tile::chunks].of[s + h];
-      uint32_t low[2];
-      uint32_t high[2];
-      shared_words(row, starts[h] + pair / 2 * 64 + q * 32 + part * 8, low);
-      shared_words(row, starts[h] + high_at + pair / 2 * 32 + part * 8, high);
-      const uint32_t number = row[starts[h] + scales_at + pair * 4 + q * 2 + part / 2] ^ 0x80u;
-      const uint32_t scale =
-          exact_halves(number * both_halves | half_1024, half_one, half_minus_1024 + 128 * both_halves);
+      const unsigned selector = 0x3210u + starts[h] % 4 * 0x1111u;
+      const uint32_t* const from = reinterpret_cast<const uint32_t*>(row + (starts[h] / 4 * 4 + part * 8));
+      const uint32_t* const low = from + (pair / 2 * 64 + q * 32) / 4;
+      const uint32_t* const high = from + (high_at + pair / 2 * 32) / 4;
+      const uint32_t biased = row[starts[h] + scales_at + pair * 4 + q * 2 + part / 2] ^ 0x80u;
+      // The bits of a whole number are those of a subnormal one, 2^-24 times as much; so these units are 2^-9.
+      const uint32_t scale = exact_halves(__byte_perm(biased, 0, 0x4040u), half_2_15, half_minus_128_units);
 #pragma unroll
       for (unsigned c = 0; c < 2; ++c) {
-        const uint32_t lower = low[c] << (4 - upper);
-        const uint32_t higher = high[c] >> upper;
+        const uint32_t lower = __byte_perm(low[c], low[c + 1], selector) >> upper;
+        const uint32_t higher = __byte_perm(high[c], high[c + 1], selector);
+        const uint32_t bits = __funnelshift_l(higher, higher, 4 - 2 * q - upper);
+        const uint32_t quants = (lower & 0x0F0F0F0Fu) | (bits & 0x30303030u);
 #pragma unroll
         for (unsigned odd = 0; odd < 2; ++odd) {
-          // To bits 4 to 7, and 8 and 9.
-          const uint32_t two = odd == 0 ? higher << (8 - 2 * q) : higher >> (2 * q);
-          const uint32_t quants = ((lower >> (8 * odd)) & 0x00F000F0u) | half_64 | (two & 0x03000300u);
-          const uint32_t whole = exact_halves(quants, half_one, half_minus_96);
-          const uint32_t first = exact_halves(whole, scale, 0);  // rounded
+          const uint32_t two = odd == 0 ? quants & 0x00FF00FFu : __byte_perm(quants, 0, 0x4341u);
+          const uint32_t quant = exact_halves(two, half_2_15, half_minus_32_units);
+          const uint32_t first = exact_halves(quant, scale, 0);  // rounded
           a[0][c][2 * odd + h] = first;
-          a[1][c][2 * odd + h] = exact_halves(whole, scale, first ^ 0x80008000u);
+          a[1][c][2 * odd + h] = exact_halves(quant, scale, first ^ 0x80008000u);
         }
       }
     }
@@ -405,11 +435,13 @@ struct HalfMultiplier {
   using Shape = typename Tile::Shape;
   using Format = typename Tile::Format;
   using Source = RowSource<Format, Shape>;
+  using Number = typename Tile::Number;
   using Decoder = typename HalfDecoderOf<Tile>::type;
   using Sums = WgmmaPart[Shape::row_tiles][Shape::parts];
-  using Operand = uint32_t[step_blocks][Decoder::operands][2][4];  // 64 columns of 16 rows
-  // A product counts quants times scales in the decoder's unit, and activations times half_scale.
-  static constexpr float product_unit = 1.0f / (Decoder::unit * half_scale);
+  static constexpr unsigned operands = is_bfloat<Number> ? 2 : Decoder::operands;
+  using Operand = uint32_t[step_blocks][operands][2][4];  // 64 columns of 16 rows
+  // A product counts quants times scales in the decoder's unit.
+  static constexpr float product_unit = 1.0f / (Decoder::unit * number_scale<Number>);
 
   Tile& tile;
   const Source& from;
@@ -419,9 +451,11 @@ struct HalfMultiplier {
   static ZINC_DEVICE unsigned shared_row(unsigned r) { return Shape::warp_row() + 16 * r + lane_id() / 4 * 2; }
   // Where the chunks of the lane's two neighbouring rows of tile r start.
   ZINC_DEVICE void starts_of(uint32_t (&start)[2], uint32_t chunk, unsigned r) const {
+    uint32_t packed = starts;
+    if constexpr (!Tile::level) forget(packed);
 #pragma unroll
     for (unsigned h = 0; h < 2; ++h) {
-      start[h] = Tile::level ? 0 : ((starts >> (16 * r + 8 * h)) + chunk * Tile::Rows::bytes) % 16;
+      start[h] = Tile::level ? 0 : ((packed >> (16 * r + 8 * h)) + chunk * Tile::Rows::bytes) % 16;
     }
   }
   // The lane's row h of tile r.
@@ -434,7 +468,25 @@ struct HalfMultiplier {
   ZINC_DEVICE void decode(Operand& a, uint32_t chunk, unsigned pair, unsigned r, unsigned q) const {
     uint32_t start[2];
     starts_of(start, chunk, r);
-    Decoder::decode(a[q], tile, start, shared_row(r), chunk, pair, q);
+    if constexpr (is_bfloat<Number>) {
+      uint32_t halves[Decoder::operands][2][4];
+      Decoder::decode(halves, tile, start, shared_row(r), chunk, pair, q);
+#pragma unroll
+      for (unsigned i = 0; i < 8; ++i) {
+        float value[2] = {};
+#pragma unroll
+        for (unsigned o = 0; o < Decoder::operands; ++o) {
+          const uint32_t two = halves[o][i / 4][i % 4];
+          value[0] += half_to_float(static_cast<uint16_t>(two));
+          value[1] += half_to_float(static_cast<uint16_t>(two >> 16));
+        }
+        const Split<Number> numbers(value[0], value[1]);
+        a[q][0][i / 4][i % 4] = numbers.first;
+        a[q][1][i / 4][i % 4] = numbers.second;
+      }
+    } else {
+      Decoder::decode(a[q], tile, start, shared_row(r), chunk, pair, q);
+    }
   }
   ZINC_DEVICE void wait_chunk(uint32_t chunk) {
     tile.ring.wait_full(chunk * chunk_steps);
@@ -453,8 +505,11 @@ struct HalfMultiplier {
         const KNumbers mine = head_numbers<Tile::level>(at);
         const uint32_t two =
             __byte_perm(part < 2 ? mine.minimums[0] : mine.minimums[1], 0x64646464u, part % 2 == 0 ? 0x4140u : 0x4342u);
-        minimums[r][h] = exact_halves(two, half_one, half_minus_1024);
-        factor[r][h] = half_to_float(reinterpret_cast<const uint16_t*>(at)[1]) * (-1.0f / half_scale);
+        const uint32_t halves = exact_halves(two, half_one, half_minus_1024);
+        minimums[r][h] = is_bfloat<Number> ? Number::pair(half_to_float(static_cast<uint16_t>(halves)),
+                                                          half_to_float(static_cast<uint16_t>(halves >> 16)))
+                                           : halves;
+        factor[r][h] = half_to_float(reinterpret_cast<const uint16_t*>(at)[1]) * (-1.0f / number_scale<Number>);
       }
     }
     const auto& sums = tile.numbers.sums[chunk % Tile::chunks];
@@ -465,8 +520,8 @@ struct HalfMultiplier {
 #pragma unroll
       for (unsigned r = 0; r < Shape::row_tiles; ++r) {
         float product[4];
-        mma_half(product, {minimums[r][0], minimums[r][1], minimums[r][0], minimums[r][1]}, b,
-                 {0.0f, 0.0f, 0.0f, 0.0f});
+        mma_half<Number>(product, {minimums[r][0], minimums[r][1], minimums[r][0], minimums[r][1]}, b,
+                         {0.0f, 0.0f, 0.0f, 0.0f});
         float (&mine)[4] = sum[r][t / (Shape::part_tokens / 8)][t % (Shape::part_tokens / 8)];
 #pragma unroll
         for (unsigned e = 0; e < 4; ++e) mine[e] = fmaf(factor[r][e / 2], product[e], mine[e]);
@@ -496,7 +551,8 @@ struct HalfMultiplier {
           const uint8_t* const at = row(chunk, r, h);
           const float d = half_to_float(*reinterpret_cast<const uint16_t*>(at + Decoder::factor_at));
           factor[r][h] = d * product_unit;
-          largest = fmaxf(largest, Decoder::largest(at, d));
+          // What bfloat16 loses does not depend on it.
+          if constexpr (!is_bfloat<Number>) largest = fmaxf(largest, Decoder::largest(at, d));
         }
       }
 #pragma unroll 1
@@ -547,6 +603,9 @@ struct HalfByteMultiplier {
   using Source = RowSource<Format, Shape>;
   using Sums = WgmmaPart[Shape::row_tiles][Shape::parts];
   static constexpr unsigned quants_at = 2;
+  static constexpr float unit = 0x1p-6f;  // of a product
+  static constexpr uint32_t bfloat_2_127 = 0x7F007F00u;
+  static constexpr uint32_t bfloat_minus_128_units = 0xC000C000u;
   static_assert(Format::block_columns == token_block && Format::block_bytes == quants_at + token_block);
 
   Tile& tile;
@@ -566,15 +625,17 @@ struct HalfByteMultiplier {
       const unsigned at = block * Format::block_bytes + rows.shift(from, s + h, chunk);
       const uint16_t d = *reinterpret_cast<const uint16_t*>(rows.of[s + h] + at);
       const float weight = present ? half_to_float(d) : 0.0f;
-      factor[h] = weight * (1.0f / half_scale);
-      largest = fmaxf(largest, fabsf(weight) * 128.0f);
+      factor[h] = weight * (1.0f / unit);
       uint32_t words[2];
       shared_words(rows.of[s + h], at + quants_at + lane_id() % 4 * 8, words);
 #pragma unroll
       for (unsigned c = 0; c < 2; ++c) {
-        const uint2 halves = quants_to_halves(words[c] ^ 0x80808080u, half_one, half_minus_1024 + 128 * both_halves);
-        a[0][c][h] = halves.x;
-        a[0][c][2 + h] = halves.y;
+#pragma unroll
+        for (unsigned odd = 0; odd < 2; ++odd) {
+          // The bits of a whole number are those of a subnormal one, or of one just above them, 2^-133 times as much.
+          const uint32_t bits = ((words[c] >> (8 * odd)) & 0x00FF00FFu) ^ 0x00800080u;
+          a[0][c][2 * odd + h] = exact_bfloats(bits, bfloat_2_127, bfloat_minus_128_units);
+        }
       }
     }
   }
@@ -718,6 +779,17 @@ ZINC_DEVICE bool half_wgmma_tile(Tile& tile, const RowSource<typename Tile::Form
   if (good) finish_sums<Shape>(sum, from.first, token, finish);
   if constexpr (moves) give_registers<half_common_registers<Shape>>();
   return good;
+}
+
+// Ends the barriers of a block, whose place others take. All threads call it; a barrier of the block comes before and
+// follows.
+template <class Tile>
+ZINC_DEVICE void end_barriers(Tile& tile) {
+  if (threadIdx.x != 0) return;
+  tile.ring.end();
+#pragma unroll
+  for (unsigned i = 0; i < Tile::chunks; ++i) phase_end(tile.rows_come[i]);
+  phase_end(tile.verdict);
 }
 
 // Makes the barriers of a block. All threads call it; a barrier of the block follows.

@@ -20,6 +20,17 @@ ZINC_DEVICE void forget(uint32_t& value) {
 // Makes the compiler keep `value`, rather than compute it anew from the thread's index, which is slow to read.
 ZINC_DEVICE void keep(uint32_t& value) { forget(value); }
 
+// The thread's index, read anew rather than kept in a register from before.
+ZINC_DEVICE uint32_t thread_anew() {
+#ifdef ZINC_EMULATOR
+  return threadIdx.x;
+#else
+  uint32_t thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+#endif
+}
+
 constexpr unsigned step_columns = 64;
 constexpr unsigned chunk_columns = 256;
 constexpr unsigned token_block = 32;  // columns of a token's scale

@@ -23,6 +23,13 @@ struct Ring {
       phase_make(empty[i], emptiers);
     }
   }
+  ZINC_DEVICE void end() {
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) {
+      phase_end(full[i]);
+      phase_end(empty[i]);
+    }
+  }
   ZINC_DEVICE void wait_full(uint32_t number) { phase_wait(full[number % count], number / count % 2); }
   // Before the first round all are empty.
   ZINC_DEVICE void wait_empty(uint32_t number) { phase_wait(empty[number % count], number / count % 2 ^ 1); }

@@ -18,6 +18,7 @@ struct alignas(8) PhaseBarrier {
 ZINC_DEVICE void phase_make(PhaseBarrier& barrier, uint32_t arrivals, ZINC_SITE) {
   ::zinc_emulator::phase_make(&barrier.state, arrivals, file, line);
 }
+ZINC_DEVICE void phase_end(PhaseBarrier&) {}
 ZINC_DEVICE void phase_arrive(PhaseBarrier& barrier, ZINC_SITE) {
   ::zinc_emulator::phase_arrive(&barrier.state, file, line);
 }
@@ -45,6 +46,13 @@ ZINC_DEVICE uint32_t phase_place(PhaseBarrier& barrier) {
 ZINC_DEVICE void phase_make(PhaseBarrier& barrier, uint32_t arrivals) {
 #if ZINC_ARCH >= 90
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(phase_place(barrier)), "r"(arrivals) : "memory");
+#endif
+}
+
+// Ends a barrier that nobody uses any more, so that its place may hold other data. One thread calls it.
+ZINC_DEVICE void phase_end(PhaseBarrier& barrier) {
+#if ZINC_ARCH >= 90
+  asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(phase_place(barrier)) : "memory");
 #endif
 }
 

@@ -15,7 +15,7 @@ namespace zinc {
 
 constexpr unsigned warpgroup_threads = 128;
 
-// An operand in shared memory: `rows` rows of 64 binary16 numbers. The eight 16-byte pieces of a row are exchanged by
+// An operand in shared memory: `rows` rows of 64 numbers of 16 bits. The eight 16-byte pieces of a row are exchanged by
 // the last three bits of its number (the 128-byte swizzle of PTX ISA, "Asynchronous Warpgroup Level Matrix Shared
 // Memory Layout"), so that neither those who write columns of pieces nor the instruction meet in a bank.
 template <unsigned rows>
@@ -107,15 +107,26 @@ ZINC_DEVICE void give_registers() {
 }
 
 // sums (+)= A B^T for 64 rows A, 16 of each warp of the warpgroup, and `tokens` rows B of shared memory, 16 columns of
-// binary16 numbers, sums f32; `adds` says whether to what is there. The warpgroup calls it together, and touches
-// neither sums nor a before the group of the product has been waited for. A and each sums[j], of tokens 8 j .. 8 j + 7,
-// lie in the warp's registers as mma_half has them.
-template <unsigned tokens>
+// binary16 or bfloat16 numbers, sums f32; `adds` says whether to what is there. The warpgroup calls it together, and
+// touches neither sums nor a before the group of the product has been waited for. A and each sums[j], of tokens 8 j ..
+// 8 j + 7, lie in the warp's registers as mma_half has them.
+template <unsigned tokens, class Number = Binary16>
 ZINC_DEVICE void wgmma_half(float (&sums)[tokens / 8][4], const uint32_t (&a)[4], WgmmaColumns b, bool adds) {
   static_assert(tokens == 32 || tokens == 64 || tokens == 128 || tokens == 256,
                 "what is needed of what the instruction has");
 #if ZINC_WGMMA
 #define ZINC_SUMS(j) "+f"(sums[j][0]), "+f"(sums[j][1]), "+f"(sums[j][2]), "+f"(sums[j][3])
+#define ZINC_PRODUCT(type)                                                                                             \
+  asm volatile(                                                                                                        \
+      "{\n\t.reg .pred adds;\n\tsetp.ne.b32 adds, %37, 0;\n\t"                                                         \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                                      \
+      " {"                                                                                                             \
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "                               \
+      "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"                                           \
+      "}, {%32, %33, %34, %35}, %36, adds, 1, 1, 0;\n\t}"                                                              \
+      : ZINC_SUMS(0), ZINC_SUMS(1), ZINC_SUMS(2), ZINC_SUMS(3), ZINC_SUMS(4), ZINC_SUMS(5), ZINC_SUMS(6), ZINC_SUMS(7) \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "r"(static_cast<uint32_t>(adds)))
+  static_assert(tokens == 64 || !is_bfloat<Number>, "what is needed of what the instruction has");
   if constexpr (tokens == 32) {
     asm volatile(
         "{\n\t.reg .pred adds;\n\tsetp.ne.b32 adds, %21, 0;\n\t"
@@ -125,14 +136,11 @@ ZINC_DEVICE void wgmma_half(float (&sums)[tokens / 8][4], const uint32_t (&a)[4]
         : ZINC_SUMS(0), ZINC_SUMS(1), ZINC_SUMS(2), ZINC_SUMS(3)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "r"(static_cast<uint32_t>(adds)));
   } else if constexpr (tokens == 64) {
-    asm volatile(
-        "{\n\t.reg .pred adds;\n\tsetp.ne.b32 adds, %37, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
-        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-        "}, {%32, %33, %34, %35}, %36, adds, 1, 1, 0;\n\t}"
-        : ZINC_SUMS(0), ZINC_SUMS(1), ZINC_SUMS(2), ZINC_SUMS(3), ZINC_SUMS(4), ZINC_SUMS(5), ZINC_SUMS(6), ZINC_SUMS(7)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "r"(static_cast<uint32_t>(adds)));
+    if constexpr (is_bfloat<Number>) {
+      ZINC_PRODUCT("bf16");
+    } else {
+      ZINC_PRODUCT("f16");
+    }
   } else if constexpr (tokens == 128) {
     asm volatile(
         "{\n\t.reg .pred adds;\n\tsetp.ne.b32 adds, %69, 0;\n\t"
@@ -166,6 +174,7 @@ ZINC_DEVICE void wgmma_half(float (&sums)[tokens / 8][4], const uint32_t (&a)[4]
           ZINC_SUMS(28), ZINC_SUMS(29), ZINC_SUMS(30), ZINC_SUMS(31)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "r"(static_cast<uint32_t>(adds)));
   }
+#undef ZINC_PRODUCT
 #undef ZINC_SUMS
 #else
 #pragma unroll
@@ -178,9 +187,9 @@ ZINC_DEVICE void wgmma_half(float (&sums)[tokens / 8][4], const uint32_t (&a)[4]
       words[i] = reinterpret_cast<const uint32_t*>(&piece)[lane_id() % 4];
     }
     if (adds) {
-      mma_half(sums[j], a, words);
+      mma_half<Number>(sums[j], a, words);
     } else {
-      mma_half(sums[j], a, words, {0.0f, 0.0f, 0.0f, 0.0f});
+      mma_half<Number>(sums[j], a, words, {0.0f, 0.0f, 0.0f, 0.0f});
     }
   }
 #endif

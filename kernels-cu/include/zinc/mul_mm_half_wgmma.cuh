@@ -1,6 +1,6 @@
 // Tiles of matrix-matrix products of quantized matrices with f32 tokens by wgmma: what mul_mm_half.cuh says of numbers
-// holds here too. The first warpgroup splits tokens into two binary16 numbers each and brings rows; the others decode
-// rows in their registers and multiply.
+// holds here too, but numbers may be bfloat16. The first warpgroup splits activations into two numbers each and brings
+// rows; the others decode rows in their registers and multiply.
 #pragma once
 
 #include "zinc/mul_mm_half.cuh"
@@ -482,8 +482,9 @@ struct HalfMultiplier {
 
   Tile& tile;
   const Source& from;
-  float largest;    // weight, in absolute value, or more
-  uint32_t starts;  // a byte for each of the lane's rows: how far the first chunk is from a multiple of 16 bytes
+  float largest = 0.0f;  // weight, in absolute value, or more
+  // A byte for each of the lane's rows: how far the first chunk is from a multiple of 16 bytes.
+  uint32_t starts = 0;
 
   static ZINC_DEVICE unsigned shared_row(unsigned r) { return Shape::warp_row() + 16 * r + lane_id() / 4 * 2; }
   // Where the chunks of the lane's two neighbouring rows of tile r start.
@@ -568,7 +569,6 @@ struct HalfMultiplier {
 
   ZINC_DEVICE void run(Sums& sum) {
     const uint32_t chunks = from.k / chunk_columns;
-    starts = 0;
     if constexpr (!Tile::level) {
 #pragma unroll
       for (unsigned i = 0; i < 2 * Shape::row_tiles; ++i) {
@@ -647,8 +647,7 @@ struct HalfByteMultiplier {
 
   Tile& tile;
   const Source& from;
-  float largest;  // weight, in absolute value, or more
-  uint32_t unused;
+  static constexpr float largest = 0.0f;  // What bfloat16 loses does not depend on weights.
 
   // Block q of step's 64 columns of tile r, and its factors; past the end of the rows these are zero.
   ZINC_DEVICE void decode(uint32_t (&a)[1][2][4], float (&factor)[2], uint32_t step, unsigned r, unsigned q) {
@@ -796,7 +795,7 @@ ZINC_DEVICE bool half_wgmma_tile(Tile& tile, const RowSource<typename Tile::Form
   }
   if constexpr (moves) take_registers<half_multiplier_registers<Format, Shape>>();
   using Multiplier = typename HalfMultiplierOf<Tile>::type;
-  Multiplier multiplier{tile, from, 0.0f, 0};
+  Multiplier multiplier{tile, from};
   typename Multiplier::Sums sum = {};
   multiplier.run(sum);
   bool finite = true;

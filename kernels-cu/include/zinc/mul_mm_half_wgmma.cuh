@@ -1,6 +1,6 @@
 // Tiles of matrix-matrix products of quantized matrices with f32 tokens by wgmma: what mul_mm_half.cuh says of numbers
-// holds here too. The first warpgroup splits tokens into two binary16 numbers each and brings rows; the others decode
-// rows in their registers and multiply.
+// holds here too, but numbers may be bfloat16. The first warpgroup splits activations into two numbers each and brings
+// rows; the others decode rows in their registers and multiply.
 #pragma once
 
 #include "zinc/mul_mm_half.cuh"
@@ -136,10 +136,14 @@ struct HalfBringer {
   using Number = typename Tile::Number;
   using Operand = typename Tile::Operand;
   static constexpr float scale = number_scale<Number>;
-  static constexpr unsigned fours = step_columns / 4;  // lanes of a token
-  static constexpr unsigned tokens_at_once = Shape::threads / fours;
+  // Of columns, that a lane has of a token: with sums of 32 columns two, which then cost fewer exchanges, though copies
+  // are of shorter runs.
+  static constexpr unsigned fours = Format::has_minimum ? 2 : 1;
+  static constexpr unsigned lanes = step_columns / (4 * fours);  // of a token
+  static constexpr unsigned block_lanes = lanes / step_blocks;
+  static constexpr unsigned tokens_at_once = Shape::threads / lanes;
   // A pass has a few tokens of a thread; those of several passes are on their way.
-  static constexpr unsigned batch = Tile::batch;
+  static constexpr unsigned batch = Tile::batch / fours;
   static constexpr unsigned batches = Shape::tokens / tokens_at_once / batch;
   static constexpr unsigned passes = Tile::passes;
   static_assert(batches * batch * tokens_at_once == Shape::tokens && (passes % batches == 0 || batches % passes == 0));
@@ -169,43 +173,53 @@ struct HalfBringer {
     return (place ^ rows % 8 * sizeof(uint4)) + rows * sizeof(Operand::pieces[0]);
   }
 
+  // Number p of the lane's first four 2 p + c; its second one is 2 p + 2 + c.
+  static ZINC_DEVICE unsigned number() { return threadIdx.x % block_lanes / 2 * fours; }
+  // The lane's first column of a stage.
+  static ZINC_DEVICE unsigned column() {
+    return threadIdx.x % lanes / block_lanes * token_block + number() * 8 + threadIdx.x % 2 * 4;
+  }
+
   template <class Source>
   ZINC_DEVICE void start(const Source& x, uint32_t first) {
-    const unsigned token = threadIdx.x / fours % tokens_at_once;
+    const unsigned token = threadIdx.x / lanes % tokens_at_once;
     const uint32_t mine = min(first + token, x.count - 1);
-    next_columns = x.columns(mine) + threadIdx.x % fours * 4;
+    next_columns = x.columns(mine) + column();
     stride = tokens_at_once * x.stride;
     further = x.count - 1 - mine;
-    // Lane i of a token has columns 4 i ..; of 32 columns those of lane 2 p + c are numbers p of pieces 2 c and 2 c + 1
-    // of the block's four: the even columns, and the odd ones.
+    // Of 32 columns, four 2 p + c are numbers p of pieces 2 c and 2 c + 1 of the block's four: the even columns, and
+    // the odd ones.
     const unsigned row = operand_row(token);
-    const unsigned piece = threadIdx.x % fours / 8 * 4 + threadIdx.x % 2 * 2;
-    place = row * sizeof(Operand::pieces[0]) + Operand::place(row, piece) * sizeof(uint4) + threadIdx.x % 8 / 2 * 4;
+    const unsigned piece = threadIdx.x % lanes / block_lanes * 4 + threadIdx.x % 2 * 2;
+    place = row * sizeof(Operand::pieces[0]) + Operand::place(row, piece) * sizeof(uint4) + number() * sizeof(uint32_t);
     keep(place);
   }
 
   // Asks for the next pass, number `pass` from those of stage `step` on; past the last stage for nothing. Tokens past
   // the end are replaced by the thread's last.
   ZINC_DEVICE void ask(Tile& tile, uint32_t k, uint32_t step, unsigned pass) {
-    const uint32_t column = (step + pass / batches) * step_columns;
-    if (column < k) {
+    const uint32_t first = (step + pass / batches) * step_columns;
+    if (first < k) {
       if (pass % batches == 0) {
         next = next_columns;
         next_columns += step_columns;
       }
       constexpr unsigned part_columns = Format::block_columns;
-      const bool present = !may_be_ragged || column + threadIdx.x % fours * 4 < k;
+      const bool present = !may_be_ragged || first + column() < k;
       const SharedPlace to = shared_place(&tile.coming[(step * batches + pass) % passes][0][threadIdx.x]);
 #pragma unroll
       for (unsigned j = 0; j < batch; ++j) {
-        if constexpr (aligned) {
-          async_copy<sizeof(float4)>(to + j * sizeof(tile.coming[0][0]), next);
-        } else {
-          const float* const from = present ? next : next - part_columns;
 #pragma unroll
-          for (unsigned c = 0; c < 4; ++c) {
-            async_copy_or_zero<sizeof(float)>(to + j * sizeof(tile.coming[0][0]) + c * sizeof(float), from + c,
-                                              present);
+        for (unsigned i = 0; i < fours; ++i) {
+          const SharedPlace four = to + (fours * j + i) * sizeof(tile.coming[0][0]);
+          if constexpr (aligned) {
+            async_copy<sizeof(float4)>(four, next + 8 * i);
+          } else {
+            const float* const from = next + 8 * i - (present ? 0 : part_columns);
+#pragma unroll
+            for (unsigned c = 0; c < 4; ++c) {
+              async_copy_or_zero<sizeof(float)>(four + c * sizeof(float), from + c, present);
+            }
           }
         }
         if ((pass % batches * batch + j + 1) * tokens_at_once <= further) next += stride;
@@ -215,43 +229,64 @@ struct HalfBringer {
   }
 
   ZINC_DEVICE void store(Tile& tile, uint32_t stage, unsigned b) {
-    float4 value[batch];
+    float4 value[batch][fours];
 #pragma unroll
-    for (unsigned j = 0; j < batch; ++j) value[j] = tile.coming[(stage * batches + b) % passes][j][threadIdx.x];
+    for (unsigned j = 0; j < batch * fours; ++j) {
+      value[j / fours][j % fours] = tile.coming[(stage * batches + b) % passes][j][threadIdx.x];
+    }
     uint8_t* const first = reinterpret_cast<uint8_t*>(&tile.first[stage % Tile::stages]);
     uint8_t* const second = reinterpret_cast<uint8_t*>(&tile.second[stage % Tile::stages]);
     uint32_t start = moved(place, operand_row(b * batch * tokens_at_once));
     forget(start);
-    float sum[batch];
+    float sum[batch] = {};
 #pragma unroll
     for (unsigned j = 0; j < batch; ++j) {
       const uint32_t to = moved(start, operand_row(j * tokens_at_once));
-      const float v[4] = {value[j].x * scale, value[j].y * scale, value[j].z * scale, value[j].w * scale};
-      const Split<Number> even(v[0], v[2]);
-      const Split<Number> odd(v[1], v[3]);
-      *reinterpret_cast<uint32_t*>(first + to) = even.first;
-      *reinterpret_cast<uint32_t*>(first + (to ^ sizeof(uint4))) = odd.first;
-      *reinterpret_cast<uint32_t*>(second + to) = even.second;
-      *reinterpret_cast<uint32_t*>(second + (to ^ sizeof(uint4))) = odd.second;
-      if constexpr (!is_bfloat<Number>) {
-        most = max_halves(most, exact_halves(saturated_halves(even.first, half_steepness, half_two), half_one,
-                                             saturated_halves(odd.first, half_steepness, half_two)));
+      uint32_t words[2][2][fours];  // of even and odd columns: first numbers, and second ones
+      uint32_t lost = 0;
+#pragma unroll
+      for (unsigned i = 0; i < fours; ++i) {
+        const float4& four = value[j][i];
+        const float v[4] = {four.x * scale, four.y * scale, four.z * scale, four.w * scale};
+#pragma unroll
+        for (unsigned odd = 0; odd < 2; ++odd) {
+          const Split<Number> both(v[odd], v[2 + odd]);
+          words[odd][0][i] = both.first;
+          words[odd][1][i] = both.second;
+          if constexpr (!is_bfloat<Number>) {
+            const uint32_t mine = saturated_halves(both.first, half_steepness, half_two);
+            lost = i + odd == 0 ? mine : exact_halves(mine, half_one, lost);
+          }
+        }
+        sum[j] += (v[0] + v[1]) + (v[2] + v[3]);
       }
-      sum[j] = (v[0] + v[1]) + (v[2] + v[3]);
+#pragma unroll
+      for (unsigned odd = 0; odd < 2; ++odd) {
+        store_words(first + (to ^ odd * sizeof(uint4)), words[odd][0]);
+        store_words(second + (to ^ odd * sizeof(uint4)), words[odd][1]);
+      }
+      if constexpr (!is_bfloat<Number>) most = max_halves(most, lost);
     }
     if constexpr (Format::has_minimum) {
-      // Of eight lanes with a token's 32 columns, equally many have each of the sums.
-      constexpr unsigned lanes = 8 / batch;
-      const float mine = warp_sums<8>(sum);
-      if (threadIdx.x % lanes == 0) {
-        const unsigned row =
-            operand_row((b * batch + threadIdx.x % 8 / lanes) * tokens_at_once + threadIdx.x % Shape::threads / fours);
+      // Of the lanes with a token's 32 columns, equally many have each of the sums.
+      constexpr unsigned share = block_lanes / batch;
+      const float mine = warp_sums<block_lanes>(sum);
+      if (threadIdx.x % share == 0) {
+        const unsigned row = operand_row((b * batch + threadIdx.x % block_lanes / share) * tokens_at_once +
+                                         threadIdx.x % Shape::threads / lanes);
         const Split<Number> numbers(mine, 0.0f);
         uint16_t* const to = reinterpret_cast<uint16_t*>(tile.numbers.sums[stage / chunk_steps % Tile::chunks][row]) +
-                             stage % chunk_steps * step_blocks + threadIdx.x % fours / 8;
+                             stage % chunk_steps * step_blocks + threadIdx.x % lanes / block_lanes;
         to[0] = static_cast<uint16_t>(numbers.first);
         to[chunk_blocks] = static_cast<uint16_t>(numbers.second);
       }
+    }
+  }
+  static ZINC_DEVICE void store_words(uint8_t* to, const uint32_t (&words)[fours]) {
+    if constexpr (fours == 2) {
+      *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+    } else {
+      *reinterpret_cast<uint32_t*>(to) = words[0];
     }
   }
 
@@ -281,6 +316,8 @@ struct HalfBringer {
   template <class Source>
   ZINC_DEVICE void run(Tile& tile, const RowSource<Format, Shape>& from, const Source& x, uint32_t token) {
     const uint32_t stages = (from.k - 1) / step_columns + 1;
+    // Copies of single floats are many, and seldom.
+    constexpr unsigned unrolled = aligned ? batches : 1;
     tile.small[threadIdx.x] = 0.0f;
     start(x, token);
 #pragma unroll
@@ -296,7 +333,7 @@ struct HalfBringer {
         if (step % chunk_steps == 0) make_factors(tile, from, step / chunk_steps);
       }
       most = 0;
-#pragma unroll
+#pragma unroll unrolled
       for (unsigned b = 0; b < batches; ++b) {
         constexpr unsigned ahead = passes - 1;
         ask(tile, from.k, step, b + ahead);
@@ -445,8 +482,9 @@ struct HalfMultiplier {
 
   Tile& tile;
   const Source& from;
-  float largest;    // weight, in absolute value, or more
-  uint32_t starts;  // a byte for each of the lane's rows: how far the first chunk is from a multiple of 16 bytes
+  float largest = 0.0f;  // weight, in absolute value, or more
+  // A byte for each of the lane's rows: how far the first chunk is from a multiple of 16 bytes.
+  uint32_t starts = 0;
 
   static ZINC_DEVICE unsigned shared_row(unsigned r) { return Shape::warp_row() + 16 * r + lane_id() / 4 * 2; }
   // Where the chunks of the lane's two neighbouring rows of tile r start.
@@ -531,7 +569,6 @@ struct HalfMultiplier {
 
   ZINC_DEVICE void run(Sums& sum) {
     const uint32_t chunks = from.k / chunk_columns;
-    starts = 0;
     if constexpr (!Tile::level) {
 #pragma unroll
       for (unsigned i = 0; i < 2 * Shape::row_tiles; ++i) {
@@ -610,8 +647,7 @@ struct HalfByteMultiplier {
 
   Tile& tile;
   const Source& from;
-  float largest;  // weight, in absolute value, or more
-  uint32_t unused;
+  static constexpr float largest = 0.0f;  // What bfloat16 loses does not depend on weights.
 
   // Block q of step's 64 columns of tile r, and its factors; past the end of the rows these are zero.
   ZINC_DEVICE void decode(uint32_t (&a)[1][2][4], float (&factor)[2], uint32_t step, unsigned r, unsigned q) {
@@ -752,14 +788,14 @@ ZINC_DEVICE bool half_wgmma_tile(Tile& tile, const RowSource<typename Tile::Form
     HalfBringer<aligned, Tile> bringer;
     bringer.run(tile, from, x, token);
     // The bits of floats that are not negative are in their order, NaN above all.
-    atomicMax(&tile.limits[0], __float_as_uint(warp_sum<bringer.fours>(tile.small[threadIdx.x])));
+    atomicMax(&tile.limits[0], __float_as_uint(warp_sum<bringer.lanes>(tile.small[threadIdx.x])));
     const bool good = verdict();
     if constexpr (moves) take_registers<half_common_registers<Shape>>();
     return good;
   }
   if constexpr (moves) take_registers<half_multiplier_registers<Format, Shape>>();
   using Multiplier = typename HalfMultiplierOf<Tile>::type;
-  Multiplier multiplier{tile, from, 0.0f, 0};
+  Multiplier multiplier{tile, from};
   typename Multiplier::Sums sum = {};
   multiplier.run(sum);
   bool finite = true;

@@ -1,10 +1,9 @@
 // f32 matrix times a batch of f32 vectors. Grid: x over (tile of `tokens` tokens, tile of `rows` rows, block of the
 // cluster), the last fastest, with larger tiles from `many` tokens on; where whole steps of columns allow it on the
 // tensor cores, else a warp owns 8 x 8 products at a time, a lane four consecutive columns of each 128 in all of them.
-// By wgmma, tiles of `wide_rows` rows by `wide_tokens` tokens from `wide_many` tokens on, where a block's columns fit its
-// shared memory and all clusters run at once.
-// Up to `few` tokens: x over pairs of rows, a warp owns one row and all the tokens. Up to `few` rows: the same with
-// rows and tokens exchanged.
+// By wgmma, tiles of `wide_rows` rows by `wide_tokens` tokens from `wide_many` tokens on, where a block's columns fit
+// its shared memory and all clusters run at once. Up to `few` tokens: x over pairs of rows, a warp owns one row and all
+// the tokens. Up to `few` rows: the same with rows and tokens exchanged.
 //@ tile = { rows = 64, tokens = 32, many = 65, many_rows = 128, many_tokens = 64, few = 8, mma = 1, wide_rows = 128, wide_tokens = 80, wide_many = 65, wide_tiles = 14, wide_columns = 256, wide_bytes = 216064 }
 //@ block = ["min(m, n_tokens) <= few ? 64 : 256"]
 //@ grid = ["min(m, n_tokens) <= few ? ceil_div(n_tokens <= few ? m : n_tokens, 2) : (n_tokens < wide_many ? 1 : max(max(k % 64, k - wide_columns), ceil_div(m, wide_rows) * ceil_div(n_tokens, wide_tokens) - wide_tiles)) <= 0 ? ceil_div(m, wide_rows) * ceil_div(n_tokens, wide_tokens) * cluster : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) * cluster"]

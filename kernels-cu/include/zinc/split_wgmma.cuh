@@ -119,23 +119,27 @@ struct SplitWgmmaTile {
  private:
   // One of the threads that bring rows, whose warp has a step of every unit.
   struct Bringer {
-    const SplitPlace& place;
-    uint64_t column;
-    float4 quads_b[units][passes_b];
+    const float* row_a[passes_a];
+    const float* row_b[passes_b];
+    float4 quads_b[passes_b];
     float absolutes_b[passes_b];
 
-    ZINC_DEVICE Bringer(const SplitPlace& place, uint64_t first_column)
-        : place(place), column(first_column + own_step() * step + 4 * (lane_id() % row_lanes)), absolutes_b{} {}
+    ZINC_DEVICE Bringer(const SplitPlace& place, uint64_t column) : absolutes_b{} {
+      column += own_step() * step + 4 * (lane_id() % row_lanes);
+      find_rows(row_a, place.a, place.first_a, column);
+      find_rows(row_b, place.b, place.first_b, column);
+    }
 
     ZINC_DEVICE static unsigned own_step() { return warp_id() % steps; }
     ZINC_DEVICE static unsigned row(unsigned pass) { return pass_rows * pass + lane_id() / row_lanes; }
 
+    // Rows of B are asked for first: they come while those of A are asked for.
     ZINC_DEVICE void bring(uint32_t count, Shared& shared) {
-      if (0 < count) ask(0, shared);
 #pragma unroll
       for (unsigned u = 0; u < units; ++u) {
-        if (u + 1 < units && u + 1 < count) ask(u + 1, shared);
-        if (u < count) convert(u, shared);
+        if (u >= count) break;
+        ask(u, shared);
+        convert(u, shared);
       }
 #pragma unroll
       for (unsigned i = 0; i < passes_b; ++i) {
@@ -145,16 +149,24 @@ struct SplitWgmmaTile {
     }
 
    private:
+    // The lane's rows; those past the end repeat one before. Each is stepped on from another.
+    template <unsigned passes>
+    ZINC_DEVICE static void find_rows(const float* (&rows)[passes], const FloatRows& of, uint64_t first,
+                                      uint64_t column) {
+      const float* at = of.row(first + row(0)) + column;
+#pragma unroll
+      for (unsigned i = 0; i < passes; ++i) {
+        rows[i] = at;
+        if (first + row(i + 1) < of.count) at += pass_rows * of.pitch;
+      }
+    }
+
     ZINC_DEVICE void ask(unsigned u, Shared& shared) {
 #pragma unroll
-      for (unsigned i = 0; i < passes_b; ++i) {
-        quads_b[u][i] = *reinterpret_cast<const float4*>(place.b.row(place.first_b + row(i)) + column + u * unit);
-      }
+      for (unsigned i = 0; i < passes_b; ++i) quads_b[i] = *reinterpret_cast<const float4*>(row_b[i] + u * unit);
       const SharedPlace to = shared_place(&shared.operands.a[u][own_step()][0][lane_id()]);
 #pragma unroll
-      for (unsigned i = 0; i < passes_a; ++i) {
-        async_copy<16>(to + i * warp_size * 16, place.a.row(place.first_a + row(i)) + column + u * unit);
-      }
+      for (unsigned i = 0; i < passes_a; ++i) async_copy<16>(to + i * warp_size * 16, row_a[i] + u * unit);
       phase_arrive_after_copies(shared.brought[u]);
     }
 
@@ -162,7 +174,7 @@ struct SplitWgmmaTile {
       const unsigned piece = 2 * own_step();
 #pragma unroll
       for (unsigned i = 0; i < passes_b; ++i) {
-        const float4 x = quads_b[u][i];
+        const float4 x = quads_b[i];
         absolutes_b[i] += absolutes(x);
         const SplitPair near(x.x, x.y);
         const SplitPair far(x.z, x.w);

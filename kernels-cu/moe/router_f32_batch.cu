@@ -1,24 +1,29 @@
 // f32 matrix times a batch of f32 vectors. Grid: x over (tile of `tokens` tokens, tile of `rows` rows, block of the
 // cluster), the last fastest, with larger tiles from `many` tokens on; where whole steps of columns allow it on the
 // tensor cores, else a warp owns 8 x 8 products at a time, a lane four consecutive columns of each 128 in all of them.
-// Up to `few` tokens: x over pairs of rows, a warp owns one row and all the tokens. Up to `few` rows: the same with
-// rows and tokens exchanged.
-//@ tile = { rows = 64, tokens = 32, many = 65, many_rows = 128, many_tokens = 64, few = 8, mma = 1 }
+// By wgmma, tiles of `wide_rows` rows by `wide_tokens` tokens from `wide_many` tokens on, where a block's columns fit
+// its shared memory and all clusters run at once. Up to `few` tokens: x over pairs of rows, a warp owns one row and all
+// the tokens. Up to `few` rows: the same with rows and tokens exchanged.
+//@ tile = { rows = 64, tokens = 32, many = 65, many_rows = 128, many_tokens = 64, few = 8, mma = 1, wide_rows = 128, wide_tokens = 80, wide_many = 65, wide_tiles = 14, wide_columns = 256, wide_bytes = 216064 }
 //@ block = ["min(m, n_tokens) <= few ? 64 : 256"]
-//@ grid = ["min(m, n_tokens) <= few ? ceil_div(n_tokens <= few ? m : n_tokens, 2) : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) * cluster"]
-//@ shared = "mma == 0 ? 0 : min(m, n_tokens) <= few ? 0 : max(tokens * (rows + 4) * 16, many_tokens * (many_rows + 4) * 4) + 32"
+//@ grid = ["min(m, n_tokens) <= few ? ceil_div(n_tokens <= few ? m : n_tokens, 2) : (n_tokens < wide_many ? 1 : max(max(k % 64, k - wide_columns), ceil_div(m, wide_rows) * ceil_div(n_tokens, wide_tokens) - wide_tiles)) <= 0 ? ceil_div(m, wide_rows) * ceil_div(n_tokens, wide_tokens) * cluster : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) * cluster"]
+//@ shared = "mma == 0 ? 0 : min(m, n_tokens) <= few ? 0 : (n_tokens < wide_many ? 1 : max(max(k % 64, k - wide_columns), ceil_div(m, wide_rows) * ceil_div(n_tokens, wide_tokens) - wide_tiles)) <= 0 ? wide_bytes : max(tokens * (rows + 4) * 16, many_tokens * (many_rows + 4) * 4) + 32"
 //@ overlap = true
 //@ [arch.75]
-//@ tile = { rows = 32, tokens = 32, many_rows = 32, many_tokens = 32, mma = 0 }
+//@ tile = { rows = 32, tokens = 32, many_rows = 32, many_tokens = 32, mma = 0, wide_tiles = 0 }
 //@ [arch.80]
-//@ tile = { rows = 64, tokens = 32, many = 2048, many_rows = 128, many_tokens = 64, mma = 1 }
+//@ tile = { rows = 64, tokens = 32, many = 2048, many_rows = 128, many_tokens = 64, mma = 1, wide_tiles = 0 }
 //@ [arch.90]
-//@ tile = { many = 65 }
+//@ tile = { wide_tiles = 0 }
 //@ cluster = "min(m, n_tokens) <= few ? 1 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= (n_tokens >= many ? 7 : 0) ? (sm_count >= 132 ? 16 : 8) : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 14 ? 8 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 17 ? 6 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 30 ? 4 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 39 ? 3 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 66 ? 2 : 1"
+//@ [arch.90a]
+//@ tile = { wide_many = 241, wide_columns = 2048 }
+//@ cluster = "min(m, n_tokens) <= few ? 1 : (n_tokens < wide_many ? 1 : max(max(k % 64, k - wide_columns), ceil_div(m, wide_rows) * ceil_div(n_tokens, wide_tokens) - wide_tiles)) <= 0 ? 8 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= (n_tokens >= many ? 7 : 0) ? (sm_count >= 132 ? 16 : 8) : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 14 ? 8 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 17 ? 6 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 30 ? 4 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 39 ? 3 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 66 ? 2 : 1"
 #include "zinc/router_f32_batch.h"
 
 #include "zinc/norm_matvec.cuh"
 #include "zinc/split_tile.cuh"
+#include "zinc/split_wgmma.cuh"
 
 namespace {
 
@@ -104,21 +109,25 @@ ZINC_DEVICE void multiply_few(const FloatRows& a, const FloatRows& b, uint32_t c
   }
 }
 
-// The products of the cluster's tile: on the tensor cores if `mma`, where they can.
-template <bool mma, unsigned rows, unsigned tokens, class Store>
-ZINC_DEVICE void multiply_tile(const FloatRows& a, const FloatRows& b, uint32_t columns, uint4* shared, Store store) {
+// The rows of a cluster's tile, and no products on the tensor cores.
+template <unsigned rows, unsigned tokens>
+struct PlainTile {
+  static constexpr unsigned rows_a = rows;
+  static constexpr unsigned rows_b = tokens;
+};
+
+// The products of the cluster's tile: as `on_tensor_cores` has them if it can, else one after the other.
+template <class Tile, class OnTensorCores, class Store>
+ZINC_DEVICE void multiply_tile(const FloatRows& a, const FloatRows& b, uint32_t columns, OnTensorCores on_tensor_cores,
+                               Store store) {
   const uint32_t tile = blockIdx.x / zinc::cluster_blocks();
-  const uint32_t row_tiles = (a.count - 1) / rows + 1;
-  const uint64_t first_a = uint64_t{tile % row_tiles} * rows;
-  const uint64_t first_b = uint64_t{tile / row_tiles} * tokens;
-  if constexpr (mma) {
-    using Tile = zinc::SplitTile<rows, tokens>;
-    auto& tile_shared = *reinterpret_cast<typename Tile::Shared*>(shared);
-    if (columns % Tile::step == 0 && Tile::multiply(a, b, first_a, first_b, columns, tile_shared, store)) return;
-  }
+  const uint32_t row_tiles = (a.count - 1) / Tile::rows_a + 1;
+  const uint64_t first_a = uint64_t{tile % row_tiles} * Tile::rows_a;
+  const uint64_t first_b = uint64_t{tile / row_tiles} * Tile::rows_b;
+  if (on_tensor_cores(zinc::SplitPlace{a, b, first_a, first_b})) return;
   constexpr unsigned part = 8;
-  constexpr unsigned row_parts = rows / part;
-  constexpr unsigned parts = row_parts * (tokens / part);
+  constexpr unsigned row_parts = Tile::rows_a / part;
+  constexpr unsigned parts = row_parts * (Tile::rows_b / part);
   const unsigned warps = zinc::cluster_blocks() * zinc::block_warps();
   for (unsigned i = zinc::cluster_rank() * zinc::block_warps() + zinc::warp_id(); i < parts; i += warps) {
     const uint64_t row = first_a + i % row_parts * part;
@@ -131,6 +140,20 @@ ZINC_DEVICE void multiply_tile(const FloatRows& a, const FloatRows& b, uint32_t 
       for (uint64_t r = row; r < end; ++r) multiply_part<1, part, false>(a, b, r, token, columns, store);
     }
   }
+}
+
+// The same on the tensor cores if `mma`, where they can.
+template <bool mma, unsigned rows, unsigned tokens, class Store>
+ZINC_DEVICE void multiply_tile(const FloatRows& a, const FloatRows& b, uint32_t columns, uint8_t* shared, Store store) {
+  const auto on_tensor_cores = [&]([[maybe_unused]] const zinc::SplitPlace& place) {
+    if constexpr (mma) {
+      using Tile = zinc::SplitTile<rows, tokens>;
+      auto& tile = *reinterpret_cast<typename Tile::Shared*>(shared);
+      return columns % Tile::step == 0 && Tile::multiply(place, columns, tile, store);
+    }
+    return false;
+  };
+  multiply_tile<PlainTile<rows, tokens>>(a, b, columns, on_tensor_cores, store);
 }
 
 }  // namespace
@@ -147,7 +170,22 @@ ZINC_KERNEL void __launch_bounds__(256, 1)
   if (p.n_tokens <= few) return multiply_few<few>(matrix, vectors, p.k, store);
   if (p.m <= few) return multiply_few<few>(vectors, matrix, p.k, store_swapped);
 
-  ZINC_DYNAMIC_SHARED(uint4, shared);
+  ZINC_DYNAMIC_SHARED(uint8_t, shared);
+  if constexpr (wide_tiles > 0) {
+    using Tile = zinc::SplitWgmmaTile;
+    static_assert(Tile::rows_a == wide_rows && Tile::rows_b == wide_tokens && Tile::unit == 64,
+                  "as the launch has them");
+    constexpr unsigned bytes = sizeof(Tile::Shared) + alignof(Tile::Shared) - 16;
+    static_assert(bytes <= wide_bytes, "what the launch asks for");
+    const uint64_t tiles = uint64_t{(p.m - 1) / wide_rows + 1} * ((p.n_tokens - 1) / wide_tokens + 1);
+    if (p.n_tokens >= wide_many && p.k % Tile::unit == 0 && p.k <= wide_columns && tiles <= wide_tiles) {
+      auto& tile = zinc::aligned_tile<Tile::Shared, bytes>(shared);
+      const auto on_tensor_cores = [&](const zinc::SplitPlace& place) {
+        return Tile::multiply(place, p.k, tile, store);
+      };
+      return multiply_tile<Tile>(matrix, vectors, p.k, on_tensor_cores, store);
+    }
+  }
   if constexpr (many_rows * many_tokens > rows * tokens) {
     if (p.n_tokens >= many) {
       return multiply_tile < mma != 0, many_rows, many_tokens > (matrix, vectors, p.k, shared, store);

@@ -1,8 +1,9 @@
 // y = GELU(gate) * up, with the clamped tanh form of GELU. Grid: x over tiles of threads * per_thread elements; a
-// thread owns per_thread elements of its block's tile, `threads` apart. y may be gate or up, hence no __restrict__.
-//@ tile = { threads = 128, per_thread = 4 }
+// thread owns per_thread elements of its block's tile, `threads` apart, or of few elements one. y may be gate or up,
+// hence no __restrict__.
+//@ tile = { threads = 128, per_thread = 4, few = 16384 }
 //@ block = ["threads"]
-//@ grid = ["ceil_div(n, threads * per_thread)"]
+//@ grid = ["ceil_div(n, n <= few ? threads : threads * per_thread)"]
 //@ overlap = true
 #include "zinc/geglu.h"
 
@@ -11,7 +12,8 @@
 
 ZINC_KERNEL void __launch_bounds__(geglu_tile::threads)
     geglu(const float* gate, const float* up, float* y, geglu_push p) {
-  zinc::wait_for_previous();
+  zinc::wait_for_previous_start_next();
   using namespace geglu_tile;
-  zinc::map_elements<threads, per_thread>(y, p.n, [](float g, float u) { return zinc::gelu_tanh(g) * u; }, gate, up);
+  zinc::map_elements<threads, per_thread, few>(
+      y, p.n, [](float g, float u) { return zinc::gelu_tanh(g) * u; }, gate, up);
 }

@@ -1,8 +1,8 @@
 // y = x * sigmoid(gate). Grid: x over tiles of threads * per_thread elements; a thread owns per_thread elements of its
 // block's tile, `threads` apart. y may be x or gate, hence no __restrict__.
-//@ tile = { threads = 256, per_thread = 4 }
+//@ tile = { threads = 256, per_thread = 4, few = 16384 }
 //@ block = ["threads"]
-//@ grid = ["ceil_div(n, threads * per_thread)"]
+//@ grid = ["ceil_div(n, n <= few ? threads : threads * per_thread)"]
 //@ overlap = true
 #include "zinc/sigmoid_mul.h"
 
@@ -11,7 +11,7 @@
 
 ZINC_KERNEL void __launch_bounds__(sigmoid_mul_tile::threads)
     sigmoid_mul(const float* x, const float* gate, float* y, sigmoid_mul_push p) {
-  zinc::wait_for_previous();
+  zinc::wait_for_previous_start_next();
   using namespace sigmoid_mul_tile;
-  zinc::map_elements<threads, per_thread>(y, p.n, [](float v, float g) { return v * zinc::sigmoid(g); }, x, gate);
+  zinc::map_elements<threads, per_thread, few>(y, p.n, [](float v, float g) { return v * zinc::sigmoid(g); }, x, gate);
 }

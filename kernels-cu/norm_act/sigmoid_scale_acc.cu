@@ -1,8 +1,8 @@
 // accum += sigmoid(gate[0]) * src. Grid: x over tiles of threads * per_thread elements; a thread owns per_thread
 // elements of its block's tile, `threads` apart, and evaluates the one sigmoid itself.
-//@ tile = { threads = 256, per_thread = 4 }
+//@ tile = { threads = 256, per_thread = 4, few = 16384 }
 //@ block = ["threads"]
-//@ grid = ["ceil_div(n, threads * per_thread)"]
+//@ grid = ["ceil_div(n, n <= few ? threads : threads * per_thread)"]
 //@ overlap = true
 #include "zinc/sigmoid_scale_acc.h"
 
@@ -12,8 +12,9 @@
 ZINC_KERNEL void __launch_bounds__(sigmoid_scale_acc_tile::threads)
     sigmoid_scale_acc(float* __restrict__ accum, const float* __restrict__ src, const float* __restrict__ gate,
                       sigmoid_scale_acc_push p) {
-  zinc::wait_for_previous();
+  zinc::wait_for_previous_start_next();
   using namespace sigmoid_scale_acc_tile;
   const float factor = zinc::sigmoid(gate[0]);
-  zinc::map_elements<threads, per_thread>(accum, p.n, [=](float a, float s) { return fmaf(factor, s, a); }, accum, src);
+  zinc::map_elements<threads, per_thread, few>(
+      accum, p.n, [=](float a, float s) { return fmaf(factor, s, a); }, accum, src);
 }

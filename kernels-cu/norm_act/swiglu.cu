@@ -1,8 +1,8 @@
 // y = SiLU(gate) * up. Grid: x over tiles of threads * per_thread elements; a thread owns per_thread elements of
-// its block's tile, `threads` apart. y may be gate or up, hence no __restrict__.
-//@ tile = { threads = 128, per_thread = 4 }
+// its block's tile, `threads` apart, or of few elements one. y may be gate or up, hence no __restrict__.
+//@ tile = { threads = 128, per_thread = 4, few = 16384 }
 //@ block = ["threads"]
-//@ grid = ["ceil_div(n, threads * per_thread)"]
+//@ grid = ["ceil_div(n, n <= few ? threads : threads * per_thread)"]
 //@ overlap = true
 #include "zinc/swiglu.h"
 
@@ -11,7 +11,7 @@
 
 ZINC_KERNEL void __launch_bounds__(swiglu_tile::threads)
     swiglu(const float* gate, const float* up, float* y, swiglu_push p) {
-  zinc::wait_for_previous();
+  zinc::wait_for_previous_start_next();
   using namespace swiglu_tile;
-  zinc::map_elements<threads, per_thread>(y, p.n, [](float g, float u) { return zinc::silu(g) * u; }, gate, up);
+  zinc::map_elements<threads, per_thread, few>(y, p.n, [](float g, float u) { return zinc::silu(g) * u; }, gate, up);
 }

@@ -1,8 +1,8 @@
 // The clamped SwiGLU variant of gpt-oss. Grid: x over tiles of threads * per_thread elements; a thread owns per_thread
 // elements of its block's tile, `threads` apart. y may be gate or up, hence no __restrict__.
-//@ tile = { threads = 256, per_thread = 4 }
+//@ tile = { threads = 256, per_thread = 4, few = 16384 }
 //@ block = ["threads"]
-//@ grid = ["ceil_div(n, threads * per_thread)"]
+//@ grid = ["ceil_div(n, n <= few ? threads : threads * per_thread)"]
 //@ overlap = true
 #include "zinc/swiglu_oai.h"
 
@@ -11,7 +11,8 @@
 
 ZINC_KERNEL void __launch_bounds__(swiglu_oai_tile::threads)
     swiglu_oai(const float* gate, const float* up, float* y, swiglu_oai_push p) {
-  zinc::wait_for_previous();
+  zinc::wait_for_previous_start_next();
   using namespace swiglu_oai_tile;
-  zinc::map_elements<threads, per_thread>(y, p.n, [](float g, float u) { return zinc::swiglu_oai(g, u); }, gate, up);
+  zinc::map_elements<threads, per_thread, few>(
+      y, p.n, [](float g, float u) { return zinc::swiglu_oai(g, u); }, gate, up);
 }

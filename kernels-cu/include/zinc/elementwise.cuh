@@ -4,6 +4,15 @@
 
 namespace zinc {
 
+// wait_for_previous of a kernel that is soon over: the next one may be started as soon as all blocks of this one are,
+// so that it has nothing left to do but to wait when this one ends.
+ZINC_DEVICE void wait_for_previous_start_next() {
+#if ZINC_ARCH >= 90
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // out = value over the elements of tile `tile` below n, a tile being threads * per_thread consecutive elements. A
 // thread owns the spans t, t + threads, ... of the tile and evaluates all of them before it stores the first: the loads
 // are in flight together, and `out` may be exactly one of the buffers that `value` reads. value takes a Span of any
@@ -56,9 +65,15 @@ ZINC_DEVICE void map_tile_of(uint32_t tile, T* out, uint32_t n, F f, const In*..
 }
 
 // map_tile_of over one vector: the grid holds ceil_div(n, threads * per_thread) blocks in x, the block `threads`
-// threads.
-template <unsigned threads, unsigned per_thread, class T, class F, class... In>
+// threads. Up to `few` elements a thread has one of them, in ceil_div(n, threads) blocks: what takes the time there is
+// the chain of one thread's work.
+template <unsigned threads, unsigned per_thread, unsigned few = 0, class T, class F, class... In>
 ZINC_DEVICE void map_elements(T* out, uint32_t n, F f, const In*... in) {
+  if constexpr (few > 0) {
+    if (n <= few) {
+      return map_spans<threads, 1, 1>(blockIdx.x, out, n, [=](auto at) { return each(f, at.of(in)...); });
+    }
+  }
   map_tile_of<threads, per_thread>(blockIdx.x, out, n, f, in...);
 }
 

@@ -1,20 +1,10 @@
 // Products of the rows of two f32 matrices on the tensor cores, with the accuracy of f32.
 #pragma once
-#include "zinc/cluster.cuh"
 #include "zinc/mma.cuh"
+#include "zinc/split_sums.cuh"
 #include "zinc/turns.cuh"
 
 namespace zinc {
-
-// Rows of a matrix in memory, `pitch` elements apart.
-struct FloatRows {
-  const float* __restrict__ data;
-  uint64_t pitch;
-  uint32_t count;
-
-  // Rows past the end repeat the last one.
-  ZINC_DEVICE const float* row(uint64_t i) const { return data + min(i, uint64_t{count} - 1) * pitch; }
-};
 
 // A tile of `rows_a` rows of A by `rows_b` rows of B, by eight warps. The columns are dealt, a step at a time, to the
 // blocks of a cluster, and in a step to groups of warps, of which each computes the whole tile; a
@@ -22,15 +12,8 @@ struct FloatRows {
 // B that the warps of a group have in common passes through shared memory. The sums of all groups and blocks are added
 // in a fixed order. What bounds it is the second cache, where tiles are large, and else the chain from the first load
 // to the sums of a cluster.
-//
-// A number x becomes the binary16 numbers high = x and low = 2^11 (x - high), rounded, which together are off by at
-// most 2^-23 |x| + 2^-36. The products high * high and high * low are summed in f32; low * low is left out. So a sum
-// over w x is off by 2^-21 times the sum of |w x|, the rounding of f32 sums, and 2^-36 times the sum of |w| + |x|. The
-// last part is below 5e-7 and nothing overflows if the sums of |w| and of |x| are below `most`, which is checked.
 template <unsigned rows_a, unsigned rows_b>
 struct SplitTile {
-  static constexpr float most = 16384.0f;
-  static constexpr float low_scale = 2048.0f;
   static constexpr unsigned warps = 8;
   static constexpr unsigned threads = warp_size * warps;
   static constexpr unsigned warp_rows_a = 32;
@@ -54,33 +37,27 @@ struct SplitTile {
 
   // The columns of B of one step of a group, in the order of the lanes: two words and their low parts.
   using Stage = uint4[rows_b / 8][warp_size];
-  // Row t of B with row r of A. The pitch puts the lanes' stores into different banks.
-  static constexpr unsigned sums_pitch = rows_a + 4;
-  using Sums = float[rows_b][sums_pitch];
   // The sums of several groups are added in one place where there is no room for those of all.
-  static constexpr unsigned places = sizeof(Sums) * groups <= 40 * 1024 ? groups : 1;
-  struct Result {
-    Sums sums[places];
-    uint32_t refused[warps];
-  };
+  static constexpr unsigned places = sizeof(float) * (rows_a + 4) * rows_b * groups <= 40 * 1024 ? groups : 1;
+  using Merge = SplitSums<rows_a, rows_b, threads, places>;
+  using Sums = typename Merge::Sums;
   union Shared {
     Stage stage[groups][2];
-    Result result;
+    typename Merge::Shared result;
   };
 
-  // Calls store(r, t, sum) for all products of row r of A and row t of B in the tile that starts with these rows. False
+  // Calls store(r, t, sum) for all products of row r of A and row t of B in the tile. False
   // if a row is not as the products need it; then nothing is stored. Every thread of the cluster must call this;
   // `columns` is a multiple of `step`.
   template <class Store>
-  ZINC_DEVICE static bool multiply(const FloatRows& a, const FloatRows& b, uint64_t first_a, uint64_t first_b,
-                                   uint32_t columns, Shared& shared, Store store) {
+  ZINC_DEVICE static bool multiply(const SplitPlace& place, uint32_t columns, Shared& shared, Store store) {
     const uint32_t blocks = cluster_blocks();
     const uint32_t rank = cluster_rank();
     const uint32_t steps = columns / step;
     const uint32_t first = uint64_t{steps} * rank / blocks;
     const uint32_t count = uint64_t{steps} * (rank + 1) / blocks - first;
 
-    Warp warp(a, b, first_a, first_b, uint64_t{first} * step);
+    Warp warp(place, uint64_t{first} * step);
     Stage(&stage)[2] = shared.stage[Warp::group()];
     // Each step's operands are made while the products of the one before are formed, by this warp or by others.
     warp.template load<0>(0 < count);
@@ -99,109 +76,12 @@ struct SplitTile {
     }
     __syncthreads();
     warp.store(shared.result.sums);
-    // The groups of all blocks have equal shares of `most`.
-    const bool refused = !warp.sums_below(most / static_cast<float>(groups * blocks));
-    const uint32_t refusing = __ballot_sync(full_warp, refused);
-    if (lane_id() == 0) shared.result.refused[warp_id()] = refusing;
-    cluster_barrier();
-    // The first sums are loaded beside what the blocks have refused.
-    const uint32_t first_quads = rank * threads + threadIdx.x;
-    const uint32_t all_threads = blocks * threads;
-    uint32_t any_refused = 0;
-#pragma unroll
-    for (unsigned i = lane_id(); i < max_cluster * warps; i += warp_size) {
-      if (i < blocks * warps) any_refused |= *cluster_peer(&shared.result.refused[i % warps], i / warps);
-    }
-    Quads quads(shared.result.sums, first_quads, all_threads, blocks);
-    if (__any_sync(full_warp, any_refused != 0)) {
-      cluster_leave();
-      return false;
-    }
-    for (uint32_t i = first_quads;;) {
-      quads.store(i, all_threads, [=](unsigned r, unsigned t, float sum) {
-        if (first_a + r < a.count && first_b + t < b.count) store(first_a + r, first_b + t, sum);
-      });
-      i += Quads::count * all_threads;
-      if (i >= Quads::all) break;
-      quads = Quads(shared.result.sums, i, all_threads, blocks);
-    }
-    cluster_leave();
-    return true;
+    // The groups of all blocks have equal shares of what is allowed.
+    const bool refused = !warp.sums_below(split_most / static_cast<float>(groups * blocks));
+    return Merge::merge(shared.result, refused, place, store);
   }
 
  private:
-  // Sums of the tile, four each of the places first, first + stride, .., from those of the blocks.
-  struct Quads {
-    static constexpr unsigned row_quads = rows_a / 4;
-    static constexpr unsigned all = row_quads * rows_b;
-    static constexpr unsigned count = all >= 8 * threads ? 2 : 1;
-    // All loads of a batch of blocks go before the first of them is waited for.
-    static constexpr unsigned batch = 8;
-    float4 sum[count];
-
-    ZINC_DEVICE Quads(const Sums (&sums)[places], uint32_t first, uint32_t stride, uint32_t blocks) {
-#pragma unroll
-      for (unsigned n = 0; n < count; ++n) sum[n] = make_float4(0, 0, 0, 0);
-      for (uint32_t block = 0; block < blocks; block += batch) {
-        float4 part[count][batch][places];
-#pragma unroll
-        for (unsigned n = 0; n < count; ++n) {
-          const uint32_t at = first + n * stride;
-#pragma unroll
-          for (unsigned i = 0; i < batch; ++i) {
-#pragma unroll
-            for (unsigned p = 0; p < places; ++p) {
-              part[n][i][p] = make_float4(0, 0, 0, 0);
-              if (block + i < blocks && at < all) {
-                const float* const from = &sums[p][at / row_quads][at % row_quads * 4];
-                part[n][i][p] = *reinterpret_cast<const float4*>(cluster_peer(from, block + i));
-              }
-            }
-          }
-        }
-#pragma unroll
-        for (unsigned n = 0; n < count; ++n) {
-#pragma unroll
-          for (unsigned i = 0; i < batch; ++i) {
-#pragma unroll
-            for (unsigned p = 0; p < places; ++p) sum[n] = plus(sum[n], part[n][i][p]);
-          }
-        }
-      }
-    }
-
-    template <class Store>
-    ZINC_DEVICE void store(uint32_t first, uint32_t stride, Store store_one) const {
-#pragma unroll
-      for (unsigned n = 0; n < count; ++n) {
-        const uint32_t at = first + n * stride;
-        if (at >= all) break;
-        const unsigned r = at % row_quads * 4;
-        const unsigned t = at / row_quads;
-        store_one(r, t, sum[n].x);
-        store_one(r + 1, t, sum[n].y);
-        store_one(r + 2, t, sum[n].z);
-        store_one(r + 3, t, sum[n].w);
-      }
-    }
-
-    ZINC_DEVICE static float4 plus(float4 a, float4 b) {
-      return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
-    }
-  };
-
-  // A number in two parts.
-  struct Pair {
-    uint32_t high;
-    uint32_t low;
-
-    ZINC_DEVICE Pair(float x, float y) : high(floats_to_halves(x, y)) {
-      const float rest_x = x - half_to_float(static_cast<uint16_t>(high));
-      const float rest_y = y - half_to_float(static_cast<uint16_t>(high >> 16));
-      low = floats_to_halves(rest_x * low_scale, rest_y * low_scale);
-    }
-  };
-
   // The work of a warp, with two steps on their way from memory. A lane has four columns: of the rows 8 i + lane / 4 of
   // the warp's part of A, and of every pass_rows_b-th row of B. Its products are those of row 16 i + lane / 4 + 8 h of
   // A with row 8 j + 2 (lane % 4) + e of B, in [i][j][2 h + e].
@@ -225,14 +105,14 @@ struct SplitTile {
     ZINC_DEVICE static unsigned first_a() { return warp_id() % warps_a * warp_rows_a; }
     ZINC_DEVICE static unsigned first_b() { return warp_id() % group_warps / warps_a * warp_rows_b; }
 
-    ZINC_DEVICE Warp(const FloatRows& a, const FloatRows& b, uint64_t tile_a, uint64_t tile_b, uint64_t column)
-        : sum_a{}, sum_b{}, high{}, low{} {
+    ZINC_DEVICE Warp(const SplitPlace& place, uint64_t column) : sum_a{}, sum_b{}, high{}, low{} {
       column += group() * group_step + 4 * (lane_id() % row_lanes);
 #pragma unroll
-      for (unsigned i = 0; i < passes_a; ++i) row_a[i] = a.row(tile_a + first_a() + 8 * i + lane_id() / 4) + column;
+      for (unsigned i = 0; i < passes_a; ++i)
+        row_a[i] = place.a.row(place.first_a + first_a() + 8 * i + lane_id() / 4) + column;
 #pragma unroll
       for (unsigned i = 0; i < passes_b; ++i) {
-        row_b[i] = b.row(tile_b + pass_rows_b * i + group_thread() / row_lanes) + column;
+        row_b[i] = place.b.row(place.first_b + pass_rows_b * i + group_thread() / row_lanes) + column;
       }
     }
 
@@ -251,8 +131,8 @@ struct SplitTile {
       for (unsigned i = 0; i < passes_b; ++i) {
         const float4 x = quad_b[slot][i];
         sum_b[i] += absolutes(x);
-        const Pair near(x.x, x.y);
-        const Pair far(x.z, x.w);
+        const SplitPair near(x.x, x.y);
+        const SplitPair far(x.z, x.w);
         stage[pass_rows_b / 8 * i + group_thread() / warp_size][lane_id()] =
             make_uint4(near.high, far.high, near.low, far.low);
       }
@@ -260,8 +140,8 @@ struct SplitTile {
       for (unsigned i = 0; i < passes_a; ++i) {
         const float4 x = quad_a[slot][i];
         sum_a[i] += absolutes(x);
-        const Pair near(x.x, x.y);
-        const Pair far(x.z, x.w);
+        const SplitPair near(x.x, x.y);
+        const SplitPair far(x.z, x.w);
         high_a[i / 2][i % 2] = near.high;
         high_a[i / 2][i % 2 + 2] = far.high;
         low_a[i / 2][i % 2] = near.low;
@@ -313,8 +193,8 @@ struct SplitTile {
           for (unsigned j = 0; j < tiles_b; ++j) {
 #pragma unroll
             for (unsigned e = 0; e < 4; ++e) {
-              float& at = to[(8 * j + e % 2) * sums_pitch + 16 * i + e / 2 * 8];
-              const float sum = fmaf(low[i][j][e], 1 / low_scale, high[i][j][e]);
+              float& at = to[(8 * j + e % 2) * Merge::pitch + 16 * i + e / 2 * 8];
+              const float sum = fmaf(low[i][j][e], 1 / split_low_scale, high[i][j][e]);
               at = round == 0 ? sum : at + sum;
             }
           }
@@ -341,8 +221,6 @@ struct SplitTile {
         row[i] += step;
       }
     }
-
-    ZINC_DEVICE static float absolutes(float4 x) { return (fabsf(x.x) + fabsf(x.y)) + (fabsf(x.z) + fabsf(x.w)); }
   };
 };
 

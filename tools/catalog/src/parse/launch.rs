@@ -18,8 +18,8 @@ pub struct LaunchBlock {
 
 const PREFIX: &str = "//@";
 
-/// What an implementation calls that may be started before the kernel ahead of it has ended.
-const WAIT: &str = "zinc::wait_for_previous()";
+/// What an implementation calls, in one of its forms, that may be started before the kernel ahead of it has ended.
+const WAIT: &str = "zinc::wait_for_previous";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

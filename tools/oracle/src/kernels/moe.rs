@@ -720,6 +720,10 @@ fn router_f32_batch_cases(cases: &mut Cases) {
         (127, 96, 191, [4, 1]),
         (129, 160, 193, [0, 3]),
         (40, 48, 150, [0, 0]),
+        (127, 256, 79, [0, 1]),
+        (129, 192, 161, [4, 3]),
+        (256, 64, 85, [0, 0]),
+        (130, 1024, 100, [0, 0]),
     ] {
         let shape = Router {
             m,
@@ -772,10 +776,14 @@ fn router_f32_batch_cases(cases: &mut Cases) {
     };
     let large_tile = Router {
         m: 130,
-        k: 64,
+        k: 96,
         tokens: 131,
         gaps: [0, 3],
         ..plain
+    };
+    let wide_tile = Router {
+        k: 192,
+        ..large_tile
     };
     for (label, x, weights) in [
         ("zero", Fill::Equal(0.0), tile.weights),
@@ -814,6 +822,12 @@ fn router_f32_batch_cases(cases: &mut Cases) {
             ..large_tile
         };
         add(&format!("large tile, {label}"), shape);
+        let shape = Router {
+            x,
+            weights,
+            ..wide_tile
+        };
+        add(&format!("wide tile, {label}"), shape);
     }
     for (m, tokens) in [(256, 128), (1, 512)] {
         cases.heavy(format!("Qwen3.6, {m} rows, {tokens} tokens"), |d| {

@@ -64,13 +64,13 @@ ZINC_DEVICE void multiply_part(const FloatRows& a, const FloatRows& b, uint64_t 
     const float* at = vector + uint64_t{i} * 4;
 #pragma unroll
     for (unsigned j = 0; j < tokens; ++j) {
-      v[j] = *reinterpret_cast<const float4*>(at);
+      v[j] = __ldg(reinterpret_cast<const float4*>(at));
       if (whole || j + 1 < tokens_left) at += b.pitch;
     }
     at = row + uint64_t{i} * 4;
 #pragma unroll
     for (unsigned r = 0; r < rows; ++r) {
-      const float4 w = *reinterpret_cast<const float4*>(at);
+      const float4 w = __ldg(reinterpret_cast<const float4*>(at));
       at += a.pitch;
 #pragma unroll
       for (unsigned j = 0; j < tokens; ++j) sum[j * rows + r] = zinc::dot4(w, v[j], sum[j * rows + r]);

@@ -217,7 +217,7 @@ struct SplitTile {
     ZINC_DEVICE static void load_some(float4 (&quad)[count], const float* (&row)[count]) {
 #pragma unroll
       for (unsigned i = 0; i < count; ++i) {
-        quad[i] = *reinterpret_cast<const float4*>(row[i]);
+        quad[i] = __ldg(reinterpret_cast<const float4*>(row[i]));
         row[i] += step;
       }
     }

@@ -1,26 +1,28 @@
 // y = W x or y += W x for a q8_0 matrix and one f32 vector.
 // Of at most `few` weights: grid x over groups of `few_rows` rows, or `tiny_rows` of at most `tiny` weights; see
-// dmmv_few.cuh.
+// dmmv_few.cuh. Of more than `tiny` weights and up to `copied` columns: blocks of 8 warps with up to 64 rows, so many
+// that all multiprocessors have one; see dmmv_copied.cuh.
 // Else: grid x, persistent blocks that walk over tiles of 16 rows. See dmmv_tiles.cuh. A tile has `split`
 // warps of a block, or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256
 // columns at most; longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
-//@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 72, head = 74880, rows = 2, columns = 2048, threads = 256, few = 16777216, few_rows = 8, tiny = 2097152, tiny_rows = 4 }
-//@ block = ["k % 64 * few + m * k <= few ? 32 * min(max(ceil_div(k, m * k <= tiny ? 256 : 512), 1), 8) : 32 * warps"]
-//@ grid = ["k % 64 * few + m * k <= few ? ceil_div(m, m * k <= tiny ? tiny_rows : few_rows) : min(ceil_div(m, 16), blocks * sm_count)"]
-//@ shared = "k % 64 * few + m * k <= few ? 32 * few_rows : head + min(ceil_div(k, 256), steps) * 1088"
+//@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 72, head = 74880, rows = 2, columns = 2048, threads = 256, few = 16777216, few_rows = 8, tiny = 2097152, tiny_rows = 4, copied = 4096 }
+//@ block = ["k % 64 * few + m * k > few ? 32 * warps : m * k <= tiny ? 32 * min(max(ceil_div(k, 256), 1), 8) : (k % 256 + a_offset % 16) * copied + k <= copied ? 32 * min(k / 256, 8) : 32 * min(ceil_div(k, 512), 8)"]
+//@ grid = ["k % 64 * few + m * k > few ? min(ceil_div(m, 16), blocks * sm_count) : m * k <= tiny ? ceil_div(m, tiny_rows) : (k % 256 + a_offset % 16) * copied + k <= copied ? max(ceil_div(m, 64), min(ceil_div(m, 16), sm_count)) : ceil_div(m, few_rows)"]
+//@ shared = "k % 64 * few + m * k > few ? head + min(ceil_div(k, 256), steps) * 1088 : m * k <= tiny ? 32 * few_rows : (k % 256 + a_offset % 16) * copied + k <= copied ? k / 256 * 1088 + 32 + (k <= 2048 ? 48 * (k / 256 * 272 + 16) : 32 * 2192) : 32 * few_rows"
 //@ overlap = true
 //@ [arch.75]
-//@ tile = { steps = 0, head = 10240 }
+//@ tile = { steps = 0, head = 10240, copied = 0 }
 //@ [arch.80]
-//@ tile = { steps = 72, head = 74880 }
+//@ tile = { steps = 72, head = 74880, copied = 0 }
 //@ [arch.86]
-//@ tile = { warps = 4, split = 1, steps = 56, head = 37504 }
+//@ tile = { warps = 4, split = 1, steps = 56, head = 37504, copied = 0 }
 //@ [arch.90]
 //@ tile = { warps = 16, split = 4, steps = 72, head = 149632, threads = 512 }
 //@ [arch.120]
 //@ tile = { warps = 4, split = 1, steps = 56, head = 37504 }
 #include "zinc/dmmv_q8_0.h"
 
+#include "zinc/dmmv_copied.cuh"
 #include "zinc/dmmv_few.cuh"
 #include "zinc/dmmv_tiles.cuh"
 #include "zinc/quant/q8_0_piece.cuh"
@@ -34,6 +36,16 @@ ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     const uint8_t* const matrix[] = {weights + p.a_offset};
     const float* const vector = zinc::at_byte<float>(x, p.x_offset);
     const zinc::StoreRow store{zinc::at_byte<float>(y, p.y_offset), 0, p.acc_mode != 0};
+    if constexpr (tile::copied > 0) {
+      if (zinc::is_copied(p.m, p.k, p.a_offset, tile::copied, tile::tiny, tile::few)) {
+        if (p.k <= zinc::copied_columns) {
+          zinc::matvec_copied<1>(matrix[0], p.m, p.k, vector, store);
+        } else {
+          zinc::matvec_copied<2>(matrix[0], p.m, p.k, vector, store);
+        }
+        return;
+      }
+    }
     if (zinc::is_few(p.m, p.k, tile::tiny)) {
       zinc::matvec_few<zinc::FewShape<zinc::Q8_0Piece, tile::tiny_rows>>(matrix, p.m, p.k, vector, store);
     } else {

@@ -1,6 +1,7 @@
 // y = W x or y += W x for a q8_0 matrix and one f32 vector.
 // Of at most `few` weights: grid x over groups of `few_rows` rows, or `tiny_rows` of at most `tiny` weights; see
-// dmmv_few.cuh.
+// dmmv_few.cuh. Of more than `tiny` weights and up to `copied` columns: blocks of 8 warps with up to 64 rows, so many
+// that all multiprocessors have one; see dmmv_copied.cuh.
 // Else: grid x, persistent blocks that walk over tiles of 16 rows. See dmmv_tiles.cuh. A tile has `split`
 // warps of a block, or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256
 // columns at most; longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
@@ -37,7 +38,11 @@ ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     const zinc::StoreRow store{zinc::at_byte<float>(y, p.y_offset), 0, p.acc_mode != 0};
     if constexpr (tile::copied > 0) {
       if (zinc::is_copied(p.m, p.k, p.a_offset, tile::copied, tile::tiny, tile::few)) {
+<<<<<<< HEAD
         if (p.k <= 2048) {
+=======
+        if (p.k <= zinc::copied_columns) {
+>>>>>>> mv
           zinc::matvec_copied<1>(matrix[0], p.m, p.k, vector, store);
         } else {
           zinc::matvec_copied<2>(matrix[0], p.m, p.k, vector, store);

@@ -188,7 +188,7 @@ ZINC_KERNEL void __launch_bounds__(256, 1)
   }
   if constexpr (many_rows * many_tokens > rows * tokens) {
     if (p.n_tokens >= many) {
-      return multiply_tile < mma != 0, many_rows, many_tokens > (matrix, vectors, p.k, shared, store);
+      return multiply_tile<(mma != 0), many_rows, many_tokens>(matrix, vectors, p.k, shared, store);
     }
   }
   multiply_tile<mma != 0, rows, tokens>(matrix, vectors, p.k, shared, store);

@@ -1,9 +1,14 @@
+<<<<<<< HEAD
 // What a lane has of q4_K and q5_K rows as dmmv_few_halves.cuh multiplies them: two neighbouring sub-blocks, whose nibbles
+=======
+// What a lane has of a q4_K row as dmmv_few_halves.cuh multiplies them: two neighbouring sub-blocks, whose nibbles
+>>>>>>> mv
 // share 32 bytes. Quants in the last bits of halves are 2^-24 of them, exactly: one mask makes two.
 #pragma once
 
 #include "zinc/quant/k_piece.cuh"
 #include "zinc/quant/q4_k.cuh"
+<<<<<<< HEAD
 #include "zinc/quant/q5_k.cuh"
 #include "zinc/shared_address.cuh"
 
@@ -11,6 +16,13 @@ namespace zinc {
 
 // What does not depend on the format: the order of columns, and words of bytes.
 struct KPair {
+=======
+
+namespace zinc {
+
+struct Q4KPair {
+  using Format = Q4K;
+>>>>>>> mv
   static constexpr bool has_minimum = true;
   static constexpr bool rotates = false;
   static ZINC_DEVICE unsigned block(unsigned part, unsigned i) { return 2 * part + i; }
@@ -18,28 +30,45 @@ struct KPair {
   static ZINC_DEVICE unsigned place(unsigned, unsigned word) { return word; }
   static ZINC_DEVICE unsigned part() { return lane_id() % 4; }
 
+<<<<<<< HEAD
   static ZINC_DEVICE void load(uint32_t (&words)[8], SharedAddress from) {
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
       const uint4 four = (from + 16 * i).load4();
+=======
+  static ZINC_DEVICE void load(uint32_t (&words)[8], const uint8_t* from) {
+#pragma unroll
+    for (unsigned i = 0; i < 2; ++i) {
+      const uint4 four = load_passing(reinterpret_cast<const uint4*>(from) + i);
+>>>>>>> mv
       words[4 * i] = four.x;
       words[4 * i + 1] = four.y;
       words[4 * i + 2] = four.z;
       words[4 * i + 3] = four.w;
     }
   }
+<<<<<<< HEAD
 };
 
 struct Q4KPair : KPair {
   using Format = Q4K;
+=======
+>>>>>>> mv
 
   KPieceHead head;
   uint32_t quants[8];
 
+<<<<<<< HEAD
   ZINC_DEVICE void load(SharedAddress block) {
     constexpr unsigned quants_at = 16;
     head.words = block.load4();
     KPair::load(quants, block + (quants_at + 32 * part()));
+=======
+  ZINC_DEVICE void load(const uint8_t* block) {
+    constexpr unsigned quants_at = 16;
+    head.load(block);
+    load(quants, block + (quants_at + 32 * part()));
+>>>>>>> mv
   }
   template <unsigned i>
   ZINC_DEVICE uint32_t halves(unsigned word, unsigned odd) const {
@@ -50,6 +79,7 @@ struct Q4KPair : KPair {
   }
 };
 
+<<<<<<< HEAD
 struct Q5KPair : KPair {
   using Format = Q5K;
 
@@ -77,4 +107,6 @@ struct Q5KPair : KPair {
   }
 };
 
+=======
+>>>>>>> mv
 }  // namespace zinc

@@ -410,6 +410,12 @@ impl Dense {
             add("rings, offsets", Shape { offsets, ..rings });
             let x = Fill::One(9, -1e6);
             add("rings, x: an outlier", Shape { x, ..rings });
+            // Rows that are copied whole, in one piece and in two.
+            for (m, k) in [(1039, 2048), (528, 4096), (560, 3840)] {
+                let copied = Shape { m, k, ..plain };
+                add(&format!("{m} x {k}, copied"), copied);
+                add(&format!("{m} x {k}, x: an outlier"), Shape { x, ..copied });
+            }
         }
         if let Some((label, sixth)) = self.sixth.values().into_iter().find(|(_, v)| *v > 0) {
             let x = Fill::One(0, f32::NAN);

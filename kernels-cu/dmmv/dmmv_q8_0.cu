@@ -38,11 +38,7 @@ ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     const zinc::StoreRow store{zinc::at_byte<float>(y, p.y_offset), 0, p.acc_mode != 0};
     if constexpr (tile::copied > 0) {
       if (zinc::is_copied(p.m, p.k, p.a_offset, tile::copied, tile::tiny, tile::few)) {
-<<<<<<< HEAD
-        if (p.k <= 2048) {
-=======
         if (p.k <= zinc::copied_columns) {
->>>>>>> mv
           zinc::matvec_copied<1>(matrix[0], p.m, p.k, vector, store);
         } else {
           zinc::matvec_copied<2>(matrix[0], p.m, p.k, vector, store);

@@ -1,25 +1,14 @@
 // Per routing slot y_j = silu(G_e x_j) * (U_e x_j) for stacked q4_K gate and up matrices.
-<<<<<<< HEAD
-// Of at most `few` weights in all slots: grid y over slots, x over 16 rows; see dmmv_few_halves.cuh.
-=======
 // Of at most `few` weights in all slots: grid y over slots, x over row groups of `few_rows`, see dmmv_few.cuh, or where
 // `halves` is 1 over 16 rows, see dmmv_few_halves.cuh.
->>>>>>> mv
 // Else: grid y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the
 // steps of 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8
 // planes of its part of the vector, `steps` steps at most; longer, misaligned or extreme ones go through f32 arithmetic
 // in stretches of `columns` columns.
-<<<<<<< HEAD
-//@ tile = { warps = 8, blocks = 2, steps = 8, head = 10240, sets = 1, rows = 1, columns = 2048, few = 16777215, few_warps = 8, depth = 1 }
-//@ block = ["(expert_stride % 16 + ceil_div(max(k, 1), 8192) - 1) * few + n_slots * m * max(k, 256) <= few ? 32 * min(max(ceil_div(k, 256 * depth), 1), few_warps) : 32 * warps"]
-//@ grid = ["(expert_stride % 16 + ceil_div(max(k, 1), 8192) - 1) * few + n_slots * m * max(k, 256) <= few ? ceil_div(m, 16) : min(ceil_div(m, 16 * sets), ceil_div(blocks * sm_count, n_slots))", "min(n_slots, 65535)"]
-//@ shared = "(expert_stride % 16 + ceil_div(max(k, 1), 8192) - 1) * few + n_slots * m * max(k, 256) <= few ? min(max(ceil_div(k, 256 * depth), 1), few_warps) * depth * 5696 : max(head, warps * (384 + min(max(ceil_div(ceil_div(k, 256), warps), 2), steps) * 1152))"
-=======
 //@ tile = { warps = 8, blocks = 2, steps = 8, head = 10240, sets = 1, rows = 1, columns = 2048, few = 16777215, few_rows = 4, halves = 1 }
 //@ block = ["(expert_stride % 16 + ceil_div(max(k, 1), 8192) - 1) * few + n_slots * m * max(k, 256) <= few ? (halves == 1 ? 32 * min(max(k / 256, 1), 8) : k <= 4096 ? 128 : 256) : 32 * warps"]
 //@ grid = ["(expert_stride % 16 + ceil_div(max(k, 1), 8192) - 1) * few + n_slots * m * max(k, 256) <= few ? ceil_div(m, halves == 1 ? 16 : few_rows * (k <= 4096 ? (8 - 8 % max(ceil_div(k, 512), 1)) / max(ceil_div(k, 512), 1) : 1)) : min(ceil_div(m, 16 * sets), ceil_div(blocks * sm_count, n_slots))", "min(n_slots, 65535)"]
 //@ shared = "(expert_stride % 16 + ceil_div(max(k, 1), 8192) - 1) * few + n_slots * m * max(k, 256) <= few ? (halves == 1 ? min(max(k / 256, 1), 8) * 1088 : (k <= 4096 ? 8 : 16) * (2048 + 8 * few_rows)) : max(head, warps * (384 + min(max(ceil_div(ceil_div(k, 256), warps), 2), steps) * 1152))"
->>>>>>> mv
 //@ overlap = true
 //@ [arch.75]
 //@ tile = { steps = 0, halves = 0 }
@@ -34,10 +23,7 @@
 #include "zinc/dmmv_few_halves.cuh"
 #include "zinc/dmmv_moe_tiles.cuh"
 #include "zinc/quant/k_pair.cuh"
-<<<<<<< HEAD
-=======
 #include "zinc/quant/q4_k_piece.cuh"
->>>>>>> mv
 #include "zinc/quant/q4_k_tiles.cuh"
 
 namespace tile = dmmv_q4k_fused_gate_up_swiglu_moe_tile;
@@ -46,10 +32,6 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q4k_fused_gate_up_swiglu_moe(const uint8_t* w_gate, const uint8_t* w_up, const uint8_t* x, uint8_t* y,
                                       const uint32_t* routing, dmmv_q4k_fused_gate_up_swiglu_moe_push p) {
   if (zinc::is_few_staged(p.n_slots, p.m, p.k, p.k, p.expert_stride % 16, tile::few)) {
-<<<<<<< HEAD
-    using Few = zinc::FewExpertsHalves<zinc::Q4KPair, tile::few_warps, tile::depth>;
-    zinc::dmmv_moe_gated<Few, zinc::SwiGlu>(w_gate, w_up, x, p.x_expert_stride, y, routing, p);
-=======
     if constexpr (tile::halves == 1) {
       using Few = zinc::FewExpertsHalves<zinc::Q4KPair, tile::warps>;
       zinc::dmmv_moe_gated<Few, zinc::SwiGlu>(w_gate, w_up, x, p.x_expert_stride, y, routing, p);
@@ -57,7 +39,6 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
       using Few = zinc::FewExperts<zinc::FewShape<zinc::Q4KPiece, tile::few_rows>>;
       zinc::dmmv_moe_gated<Few, zinc::SwiGlu>(w_gate, w_up, x, p.x_expert_stride, y, routing, p);
     }
->>>>>>> mv
     return;
   }
   zinc::wait_for_previous();

@@ -1,12 +1,12 @@
 // y += sum over slots of p_j W_e x_j for stacked q5_K expert matrices; e = routing[j], p_j its weight.
-// Of at most `few` weights in all slots: grid x over 16 rows; see dmmv_few_halves.cuh.
+// Of at most `few` weights in all slots: grid x over row groups of `few_rows`; see dmmv_few.cuh.
 // Else: grid x over tiles of 16 rows, walked with the grid's stride; the steps of 256 columns of all slots are dealt
 // out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of its part of the vectors, `steps`
 // steps at most; more, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
-//@ tile = { warps = 16, blocks = 1, steps = 8, head = 10240, rows = 1, columns = 2048, few = 16777216, few_warps = 8, depth = 2 }
-//@ block = ["(expert_stride % 16 + ceil_div(max(n_used * k, 1), 8192) - 1) * few + n_used * m * max(k, 256) <= few ? 32 * min(max(ceil_div(n_used * k, 256 * depth), 1), few_warps) : 32 * warps"]
-//@ grid = ["(expert_stride % 16 + ceil_div(max(n_used * k, 1), 8192) - 1) * few + n_used * m * max(k, 256) <= few ? ceil_div(m, 16) : min(ceil_div(m, 16), blocks * sm_count)"]
-//@ shared = "(expert_stride % 16 + ceil_div(max(n_used * k, 1), 8192) - 1) * few + n_used * m * max(k, 256) <= few ? min(max(ceil_div(n_used * k, 256 * depth), 1), few_warps) * depth * 3904 : max(head, warps * (256 + min(max(ceil_div(ceil_div(k, 256), warps), 2) * max(ceil_div(n_used * min(ceil_div(k, 256), warps), warps), 2), steps) * 1152))"
+//@ tile = { warps = 16, blocks = 1, steps = 8, head = 10240, rows = 1, columns = 2048, few = 16777216, few_rows = 4 }
+//@ block = ["(expert_stride % 16 + ceil_div(max(n_used * k, 1), 8192) - 1) * few + n_used * m * max(k, 256) <= few ? (n_used * k <= 4096 ? 128 : 256) : 32 * warps"]
+//@ grid = ["(expert_stride % 16 + ceil_div(max(n_used * k, 1), 8192) - 1) * few + n_used * m * max(k, 256) <= few ? ceil_div(m, few_rows * (n_used * k <= 4096 ? (8 - 8 % max(ceil_div(n_used * k, 512), 1)) / max(ceil_div(n_used * k, 512), 1) : 1)) : min(ceil_div(m, 16), blocks * sm_count)"]
+//@ shared = "(expert_stride % 16 + ceil_div(max(n_used * k, 1), 8192) - 1) * few + n_used * m * max(k, 256) <= few ? (n_used * k <= 4096 ? 8 : 16) * (2048 + 4 * few_rows) : max(head, warps * (256 + min(max(ceil_div(ceil_div(k, 256), warps), 2) * max(ceil_div(n_used * min(ceil_div(k, 256), warps), warps), 2), steps) * 1152))"
 //@ overlap = true
 //@ [arch.75]
 //@ tile = { steps = 0 }
@@ -20,9 +20,9 @@
 //@ tile = { steps = 5 }
 #include "zinc/dmmv_q5k_moe_fused_down_acc.h"
 
-#include "zinc/dmmv_few_halves.cuh"
+#include "zinc/dmmv_few.cuh"
 #include "zinc/dmmv_moe_tiles.cuh"
-#include "zinc/quant/k_pair.cuh"
+#include "zinc/quant/q5_k_piece.cuh"
 #include "zinc/quant/q5_k_tiles.cuh"
 
 namespace tile = dmmv_q5k_moe_fused_down_acc_tile;
@@ -31,7 +31,8 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q5k_moe_fused_down_acc(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* routing,
                                 dmmv_q5k_moe_fused_down_acc_push p) {
   if (zinc::is_few_staged(p.n_used, p.m, p.k, p.n_used * p.k, p.expert_stride % 16, tile::few)) {
-    zinc::moe_down_halves<zinc::Q5KPair, tile::few_warps, tile::depth>(weights, x, y, zinc::RouterWeights{routing, p.n_used}, true, p);
+    using Few = zinc::FewShape<zinc::Q5KPiece, tile::few_rows>;
+    zinc::moe_down_few<Few>(weights, x, y, zinc::RouterWeights{routing, p.n_used}, true, p);
     return;
   }
   zinc::wait_for_previous();

@@ -1,19 +1,3 @@
-<<<<<<< HEAD
-// Products of small q8_0 matrices with one vector, whose rows come to shared memory whole: asked for at once, and before
-// the vector is there. From compute capability 9.0 on.
-//
-// A block has up to four tiles of 16 rows, a grid apart; each of its warps takes 256 of 2048 columns. A lane takes twice
-// 32 columns of rows lane / 4 and 8 more, as binary16 numbers, which are exact; see split_vector.cuh for the vector.
-#pragma once
-
-#include "zinc/dmmv_few_halves.cuh"
-#include "zinc/phase_barrier.cuh"
-#include "zinc/quant/q8_0.cuh"
-#include "zinc/shared_address.cuh"
-
-namespace zinc {
-
-=======
 // Products of small q8_0 matrices with one vector, whose rows come to shared memory whole: asked for at once, and
 // before the kernel before this one has ended, which must not write them. From compute capability 9.0 on.
 //
@@ -35,7 +19,6 @@ namespace zinc {
 constexpr unsigned copied_warps = 8;
 constexpr unsigned copied_columns = copied_warps * step_columns;  // at a time
 
->>>>>>> mv
 // Whether a matrix that is neither tiny nor more than `few` weights, and lies at `offset`, is multiplied this way.
 // Launch blocks say the same.
 ZINC_DEVICE bool is_copied(uint32_t m, uint32_t k, uint32_t offset, uint32_t columns, uint32_t tiny, uint32_t few) {
@@ -44,13 +27,8 @@ ZINC_DEVICE bool is_copied(uint32_t m, uint32_t k, uint32_t offset, uint32_t col
 }
 
 // The eight blocks of 34 bytes of a step as lanes read them: five times eight bytes around a block, which begins
-<<<<<<< HEAD
-// 2 * (block % 4) bytes after them. Rows are a multiple of 16 bytes apart and not of 32: of four neighbouring rows, what
-// the lanes read lies in all banks.
-=======
 // 2 * (block % 4) bytes after them. Rows are a multiple of 16 bytes apart and not of 32: of four neighbouring rows,
 // what the lanes read lies in all banks.
->>>>>>> mv
 struct CopiedQ8_0 {
   static constexpr bool has_minimum = false;
   static constexpr bool rotates = true;
@@ -101,23 +79,13 @@ struct CopiedQ8_0 {
 };
 
 // How a block goes through its rows: tiles of 16 rows, each in `chunks` chunks of columns. `room` chunks have room, and
-<<<<<<< HEAD
-// one more is in registers: all or nearly all that the block needs is on its way before the vector is there, and another
-// kernel's block finds room beside it.
-=======
 // one more is in registers: all or nearly all that the block needs is on its way before the vector is there, and
 // another kernel's block finds room beside it.
->>>>>>> mv
 template <unsigned chunks_>
 struct CopiedWork {
   static constexpr unsigned chunks = chunks_;
   static constexpr unsigned room = chunks == 1 ? 3 : 2;
-<<<<<<< HEAD
-  static constexpr unsigned most_warps = 8;
-  static constexpr unsigned chunk_bytes = most_warps * CopiedQ8_0::step_bytes;
-=======
   static constexpr unsigned chunk_bytes = copied_warps * CopiedQ8_0::step_bytes;
->>>>>>> mv
   static constexpr unsigned most_tiles = 4;
 
   const uint8_t* matrix;
@@ -146,13 +114,8 @@ struct CopiedWork {
     uint8_t* const to = place(number);
 #pragma unroll 2
     for (uint32_t r = warp_id(); r < halves_rows; r += block_warps()) {
-<<<<<<< HEAD
-      phase_arrive_with_copy(come[number % room], to + r * pitch, matrix + uint64_t{min(first + r, m - 1)} * row_size + at,
-                             bytes);
-=======
       phase_arrive_with_copy(come[number % room], to + r * pitch,
                              matrix + uint64_t{min(first + r, m - 1)} * row_size + at, bytes);
->>>>>>> mv
     }
   }
   ZINC_DEVICE void wait(uint32_t number) const { phase_wait(come[number % room], number / room % 2); }
@@ -179,13 +142,8 @@ struct CopiedWeights {
       float dot[2][4] = {};
 #pragma unroll
       for (unsigned w = 0; w < Step::words; ++w) {
-<<<<<<< HEAD
-        const uint32_t a[4] = {blocks[i][0].halves(w, 0), blocks[i][1].halves(w, 0),
-                               blocks[i][0].halves(w, 1), blocks[i][1].halves(w, 1)};
-=======
         const uint32_t a[4] = {blocks[i][0].halves(w, 0), blocks[i][1].halves(w, 0), blocks[i][0].halves(w, 1),
                                blocks[i][1].halves(w, 1)};
->>>>>>> mv
         mma_half(dot[w % 2], a, columns[w]);
       }
 #pragma unroll
@@ -222,11 +180,7 @@ ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, co
   // Takes a chunk to registers, whose room is free then. The last chunk of a row is not for all warps.
   const auto take = [&](uint32_t number) {
     work.wait(number);
-<<<<<<< HEAD
-    if (number % chunks * Work::most_warps + warp < steps) {
-=======
     if (number % chunks * copied_warps + warp < steps) {
->>>>>>> mv
       weights.load(lane_rows + number % Work::room * (halves_rows * work.pitch), work.pitch);
     }
     if (number + Work::room < count) {
@@ -241,11 +195,7 @@ ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, co
   float4 columns[chunks][2];
 #pragma unroll
   for (unsigned i = 0; i < chunks; ++i) {
-<<<<<<< HEAD
-    const uint32_t step = min(i * Work::most_warps + warp, steps - 1);
-=======
     const uint32_t step = min(i * copied_warps + warp, steps - 1);
->>>>>>> mv
     const float4* const from = reinterpret_cast<const float4*>(x + step * step_columns) + 2 * lane_id();
     columns[i][0] = __ldg(from);
     columns[i][1] = __ldg(from + 1);
@@ -253,11 +203,7 @@ ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, co
   bool unfit = false;
 #pragma unroll
   for (unsigned i = 0; i < chunks; ++i) {
-<<<<<<< HEAD
-    const uint32_t step = i * Work::most_warps + warp;
-=======
     const uint32_t step = i * copied_warps + warp;
->>>>>>> mv
     if (step < steps) unfit = vector[step].put(columns[i][0], columns[i][1]) || unfit;
   }
   __syncwarp();
@@ -266,11 +212,7 @@ ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, co
   float sum[2] = {};
 #pragma unroll 1
   for (uint32_t number = 0;;) {
-<<<<<<< HEAD
-    const uint32_t step = number % chunks * Work::most_warps + warp;
-=======
     const uint32_t step = number % chunks * copied_warps + warp;
->>>>>>> mv
     if (step < steps) weights.add_to(sum, vector[step]);
     if (number % chunks == chunks - 1) {
       const float of_quad = Sums::of_quad(sum);
@@ -287,12 +229,7 @@ ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, co
   const Sums all{reinterpret_cast<float*>(shared), sizeof(Step) / sizeof(float)};
 #pragma unroll
   for (unsigned i = 0; i < Work::most_tiles; ++i) all.put(i, sums[i]);
-<<<<<<< HEAD
-  all.template finish<Q8_0, Work::most_warps>(work.tiles, unfit, FewMatrices<1>{{matrix}, x, k}, m, work.row_size,
-                                              finish);
-=======
   all.template finish<Q8_0, copied_warps>(work.tiles, unfit, FewMatrices<1>{{matrix}, x, k}, m, work.row_size, finish);
->>>>>>> mv
 }
 
 }  // namespace zinc

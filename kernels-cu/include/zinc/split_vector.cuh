@@ -2,13 +2,8 @@
 // are both parts of four blocks, and a lane of the other operand has a block of its own. Where the lane's block is not
 // that of the column the operand is zero, so that each lane finds the sums of the blocks that it has itself.
 //
-<<<<<<< HEAD
-// With group = lane / 4 and part = lane % 4, a lane has quants of row `group` and `group` + 8 in A, and gets the sums of
-// these rows with both parts of the vector; see mma_half.
-=======
 // With group = lane / 4 and part = lane % 4, a lane has quants of row `group` and `group` + 8 in A, and gets the sums
 // of these rows with both parts of the vector; see mma_half.
->>>>>>> mv
 #pragma once
 
 #include "zinc/dmmv_planes.cuh"
@@ -53,12 +48,8 @@ struct alignas(16) SplitStep {
       const float after[2] = {__shfl_sync(full_warp, x[0], next), __shfl_sync(full_warp, x[1], next)};
       if (Order::rotated(block)) {
 #pragma unroll
-<<<<<<< HEAD
-        for (unsigned i = 0; i < lane_columns; ++i) x[i] = i + 2 < lane_columns ? x[(i + 2) % lane_columns] : after[i % 2];
-=======
         for (unsigned i = 0; i < lane_columns; ++i)
           x[i] = i + 2 < lane_columns ? x[(i + 2) % lane_columns] : after[i % 2];
->>>>>>> mv
       }
     }
 #pragma unroll

@@ -17,7 +17,7 @@
 //@ tile = { wide_tiles = 0 }
 //@ cluster = "min(m, n_tokens) <= few ? 1 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= (n_tokens >= many ? 7 : 0) ? (sm_count >= 132 ? 16 : 8) : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 14 ? 8 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 17 ? 6 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 30 ? 4 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 39 ? 3 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 66 ? 2 : 1"
 //@ [arch.90a]
-//@ tile = { wide_many = 241, wide_columns = 2048 }
+//@ tile = { wide_many = 193, wide_columns = 2048 }
 //@ cluster = "min(m, n_tokens) <= few ? 1 : (n_tokens < wide_many ? 1 : max(max(k % 64, k - wide_columns), ceil_div(m, wide_rows) * ceil_div(n_tokens, wide_tokens) - wide_tiles)) <= 0 ? 8 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= (n_tokens >= many ? 7 : 0) ? (sm_count >= 132 ? 16 : 8) : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 14 ? 8 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 17 ? 6 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 30 ? 4 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 39 ? 3 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 66 ? 2 : 1"
 #include "zinc/router_f32_batch.h"
 
@@ -64,13 +64,13 @@ ZINC_DEVICE void multiply_part(const FloatRows& a, const FloatRows& b, uint64_t 
     const float* at = vector + uint64_t{i} * 4;
 #pragma unroll
     for (unsigned j = 0; j < tokens; ++j) {
-      v[j] = __ldg(reinterpret_cast<const float4*>(at));
+      v[j] = *reinterpret_cast<const float4*>(at);
       if (whole || j + 1 < tokens_left) at += b.pitch;
     }
     at = row + uint64_t{i} * 4;
 #pragma unroll
     for (unsigned r = 0; r < rows; ++r) {
-      const float4 w = __ldg(reinterpret_cast<const float4*>(at));
+      const float4 w = *reinterpret_cast<const float4*>(at);
       at += a.pitch;
 #pragma unroll
       for (unsigned j = 0; j < tokens; ++j) sum[j * rows + r] = zinc::dot4(w, v[j], sum[j * rows + r]);

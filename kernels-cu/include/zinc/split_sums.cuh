@@ -67,7 +67,11 @@ struct SplitSums {
     const uint32_t rank = cluster_rank();
     const uint32_t refusing = __ballot_sync(full_warp, refused);
     if (lane_id() == 0) shared.refused[warp_id()] = refusing;
-    cluster_barrier();
+    if (blocks > 1) {
+      cluster_barrier();
+    } else {
+      __syncthreads();
+    }
     // The first sums are loaded beside what the blocks have refused.
     const uint32_t end = Quads::all * (rank + 1) / blocks;
     uint32_t at = Quads::all * rank / blocks + threadIdx.x;

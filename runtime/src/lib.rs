@@ -45,6 +45,7 @@ mod queue;
 mod shim_bindings;
 mod staging;
 mod stream;
+mod writes;
 
 pub use buffer::{Buffer, BufferError, BufferSlice};
 pub use cubin_format::Capability;

@@ -10,6 +10,7 @@
 //@ grid = ["k % 64 * few + m * k > few ? min(ceil_div(m, 16), blocks * sm_count) : m * k <= tiny ? ceil_div(m, tiny_rows) : (k % 256 + a_offset % 16) * copied + k <= copied ? max(ceil_div(m, 64), min(ceil_div(m, 16), sm_count)) : ceil_div(m, few_rows)"]
 //@ shared = "k % 64 * few + m * k > few ? head + min(ceil_div(k, 256), steps) * 1088 : m * k <= tiny ? 32 * few_rows : (k % 256 + a_offset % 16) * copied + k <= copied ? k / 256 * 1088 + 32 + (k <= 2048 ? 48 * (k / 256 * 272 + 16) : 32 * 2192) : 32 * few_rows"
 //@ overlap = true
+//@ early = ["weights"]
 //@ [arch.75]
 //@ tile = { steps = 0, head = 10240, copied = 0 }
 //@ [arch.80]

@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use zinc_contract::Binding;
 
@@ -51,9 +51,22 @@ pub enum BufferError {
     /// The slice was taken for one stream and is used on another, in a list or in a graph.
     #[error("the slice may be used only for immediate work on the stream that it was taken for")]
     OtherStream,
+    /// The buffer was made constant, and would be written.
+    #[error("the buffer is constant, and would be written")]
+    Constant,
     /// A driver call failed.
     #[error(transparent)]
     Cuda(#[from] CudaError),
+}
+
+/// Grows whenever a buffer becomes constant, so that recorded work looks at what it writes only then. Begins above 0, which
+/// stands for not looked yet.
+static MADE_CONSTANT: AtomicU64 = AtomicU64::new(1);
+
+/// How many times a buffer has become constant, and 1.
+#[inline]
+pub(crate) fn made_constant() -> u64 {
+    MADE_CONSTANT.load(Ordering::Acquire)
 }
 
 #[derive(Debug)]
@@ -64,6 +77,8 @@ struct Allocation {
     owned: bool,
     /// The command that last took a reference to this buffer, so that a command takes one and not one per dispatch.
     holder: AtomicU64,
+    /// Whether nothing writes the memory any more.
+    constant: AtomicBool,
 }
 
 impl Drop for Allocation {
@@ -122,6 +137,7 @@ impl Buffer {
             bytes,
             owned,
             holder: AtomicU64::new(0),
+            constant: AtomicBool::new(false),
         }))
     }
 
@@ -129,7 +145,8 @@ impl Buffer {
     ///
     /// # Safety
     /// `address` is device memory of `device`'s context with at least `bytes` bytes. It stays allocated until every clone of
-    /// the buffer is gone and every command that was given one is done.
+    /// the buffer is gone and every command that was given one is done. It is not written where it is memory of another
+    /// buffer that is constant.
     pub unsafe fn from_raw(device: &Device, address: u64, bytes: u64) -> Self {
         Self::new(device, address, bytes, false)
     }
@@ -147,6 +164,41 @@ impl Buffer {
     /// The device.
     pub fn device(&self) -> &Device {
         &self.0.device
+    }
+
+    /// Promises that the contents stay as they are until the memory is freed: for weights, once they are uploaded. Waits until
+    /// everything on the device is done. There is no way back.
+    ///
+    /// From then on, whatever would write any part of the buffer or of its clones is refused with [`BufferError::Constant`]:
+    /// dispatches that bind it to a parameter that they write, fills, copies, writes and uploads to it, and command lists and
+    /// graphs that were recorded before. In return, kernels that read their weights before the kernel ahead of them has ended
+    /// ([`Kernel::early`](zinc_contract::Kernel::early)) are let to do so where these are constant.
+    ///
+    /// The promise is the caller's where the runtime does not see who writes: no thread may give work that writes the buffer to
+    /// a queue meanwhile, and other CUDA clients, unchecked dispatches, and other buffers and slices around the same memory
+    /// must not write it afterwards.
+    ///
+    /// # Errors
+    /// A failure of the driver or of queued work, as while a queue captures a graph: then the buffer is not constant.
+    pub fn make_constant(&self) -> Result<(), CudaError> {
+        if self.is_constant() {
+            return Ok(());
+        }
+        self.device().synchronize()?;
+        self.0.constant.store(true, Ordering::Release);
+        MADE_CONSTANT.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether the buffer, or a clone of it, was [made constant](Buffer::make_constant).
+    #[inline]
+    pub fn is_constant(&self) -> bool {
+        self.0.constant.load(Ordering::Acquire)
+    }
+
+    /// Whether both are clones of one buffer.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// All of it.
@@ -197,11 +249,12 @@ impl<'a> BufferSlice<'a> {
         stream: None,
     };
 
-    /// Memory that no [`Buffer`] stands for. Commands take no reference to it.
+    /// Memory that no [`Buffer`] stands for. Commands take no reference to it, and it does not count as constant.
     ///
     /// # Safety
     /// `address` is device memory of the context of every queue that the slice is given to, with at least `bytes` bytes, and
-    /// it stays allocated until every command that was given the slice is done.
+    /// it stays allocated until every command that was given the slice is done. It is not written where it is memory of a
+    /// constant buffer.
     pub const unsafe fn from_raw(address: u64, bytes: u64) -> Self {
         Self {
             buffer: None,
@@ -267,6 +320,12 @@ impl<'a> BufferSlice<'a> {
         })
     }
 
+    /// Whether it is a part of a constant buffer.
+    #[inline]
+    pub(crate) fn is_constant(&self) -> bool {
+        self.buffer.is_some_and(Buffer::is_constant)
+    }
+
     pub(crate) fn buffer(&self) -> Option<&'a Buffer> {
         self.buffer
     }
@@ -304,6 +363,19 @@ impl<'a> BufferSlice<'a> {
             return Err(BufferError::Unbound);
         }
         self.admit(device, stream)
+    }
+
+    /// As [`BufferSlice::admit_bound`], and it may be written.
+    pub(crate) fn admit_target(
+        &self,
+        device: &Device,
+        stream: Option<usize>,
+    ) -> Result<(), BufferError> {
+        self.admit_bound(device, stream)?;
+        match self.is_constant() {
+            true => Err(BufferError::Constant),
+            false => Ok(()),
+        }
     }
 }
 

@@ -244,7 +244,7 @@ impl Buffer {
     /// The buffer as a cudarc slice of `stream`, on the same memory.
     ///
     /// cudarc knows nothing of work that our queues have not finished: wait for it first, or order the streams with an
-    /// [`Event`](crate::Event).
+    /// [`Event`](crate::Event). It knows nothing of constant buffers either: do not write these.
     ///
     /// # Errors
     /// `OtherContext`, or `Length` where the bytes are no multiple of `T`.
@@ -281,7 +281,7 @@ pub struct CudarcBuffer<T> {
 }
 
 impl<T> CudarcBuffer<T> {
-    /// A view to write through.
+    /// A view to write through. A [constant](Buffer::make_constant) buffer must not be written, which is not checked here.
     pub fn view_mut(&mut self) -> CudaViewMut<'_, T> {
         self.slice.as_view_mut()
     }

@@ -29,7 +29,7 @@ pub enum DispatchError {
         kernel: &'static str,
         /// The buffer's name in the contract.
         buffer: &'static str,
-        /// Why: `WrongDevice` or `OtherStream`.
+        /// Why: `WrongDevice`, `OtherStream` or `Constant`.
         source: BufferError,
     },
     /// The command list was recorded with other loaded kernels than the queue's.
@@ -103,12 +103,36 @@ pub(crate) fn check<'a>(
         if let Err(source) = buffer.admit(library.device(), stream) {
             return Err(buffer_error(kernel, at, source));
         }
+        if buffer.is_constant() && writes(kernel, at) {
+            return Err(buffer_error(kernel, at, BufferError::Constant));
+        }
         *binding = buffer.binding();
     }
     let bindings = bindings
         .get(..buffers.len())
         .ok_or_else(|| buffer_count(kernel, buffers.len()))?;
     check_bindings(library, kernel, words, bindings)
+}
+
+/// Whether the kernel writes its buffer number `at`.
+pub(crate) fn writes(kernel: &Kernel, at: usize) -> bool {
+    let buffer = kernel.buffers.get(at);
+    buffer.is_some_and(|buffer| buffer.access.writes())
+}
+
+/// Whether a launch may start while the one before it on the stream still runs: its code waits for that one, and what it
+/// reads before it waits is written by nobody.
+#[inline]
+pub(crate) fn overlaps(entry: &Entry, kernel: &Kernel, buffers: &[BufferSlice<'_>]) -> bool {
+    entry.overlap && (kernel.early.is_empty() || early_is_constant(kernel, buffers))
+}
+
+#[inline(never)]
+fn early_is_constant(kernel: &Kernel, buffers: &[BufferSlice<'_>]) -> bool {
+    kernel.early.iter().all(|at| {
+        let slice = buffers.get(usize::from(*at));
+        slice.is_some_and(|slice| slice.is_unbound() || slice.is_constant())
+    })
 }
 
 /// As [`check`], for bindings that were taken from slices before.
@@ -205,9 +229,14 @@ impl Arguments {
         }
     }
 
-    /// The record of a launch; it borrows the arguments by a raw pointer.
+    /// The record of a launch; it borrows the arguments by a raw pointer. `overlap` is what [`overlaps`] says.
     #[inline]
-    pub(crate) fn launch(&self, entry: &Entry, geometry: &Geometry) -> ffi::zinc_launch {
+    pub(crate) fn launch(
+        &self,
+        entry: &Entry,
+        geometry: &Geometry,
+        overlap: bool,
+    ) -> ffi::zinc_launch {
         ffi::zinc_launch {
             entry: entry.raw.as_ptr(),
             arguments: self.packed.as_ptr().cast::<c_void>(),
@@ -215,7 +244,7 @@ impl Arguments {
             grid: geometry.grid,
             block: geometry.block,
             shared_bytes: geometry.shared_bytes,
-            overlap: entry.overlap.into(),
+            overlap: overlap.into(),
             cluster: geometry.cluster,
         }
     }
@@ -231,11 +260,14 @@ pub(crate) struct Recorded {
     pub(crate) geometry: Option<Geometry>,
     /// Blocks per cluster as recorded, which a graph keeps.
     pub(crate) cluster: u32,
+    /// What [`overlaps`] said when it was recorded; it stays true, since buffers stay constant.
+    pub(crate) overlap: bool,
 }
 
 impl Recorded {
     pub(crate) fn new(
         kernel: &'static Kernel,
+        entry: &Entry,
         geometry: Option<Geometry>,
         words: &[u32],
         buffers: &[BufferSlice<'_>],
@@ -246,6 +278,7 @@ impl Recorded {
             words: words.into(),
             geometry,
             cluster: geometry.unwrap_or(PLACEHOLDER).cluster,
+            overlap: overlaps(entry, kernel, buffers),
         }
     }
 

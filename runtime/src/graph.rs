@@ -14,6 +14,7 @@ use crate::error::CudaError;
 use crate::ffi;
 use crate::library::{Entry, Library};
 use crate::queue::{Holds, QueueError};
+use crate::writes::Writes;
 
 /// A dispatch of a graph, counted from 0 in the order of recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,6 +70,7 @@ pub(crate) struct GraphShared {
     raw: NonNull<ffi::zinc_graph>,
     #[expect(dead_code, reason = "held for its drop")]
     holds: Holds,
+    writes: Writes,
     library: Library,
     /// The command that last took a reference.
     holder: AtomicU64,
@@ -112,11 +114,13 @@ impl Graph {
         raw: *mut ffi::zinc_graph,
         dispatches: Vec<Recorded>,
         holds: Holds,
+        writes: Writes,
     ) -> Result<Self, QueueError> {
         let graph = Self {
             shared: Arc::new(GraphShared {
                 raw: NonNull::new(raw).expect("the shim returns a graph on success"),
                 holds,
+                writes,
                 library: library.clone(),
                 holder: AtomicU64::new(0),
             }),
@@ -136,6 +140,7 @@ impl Graph {
         library: &Library,
         dispatches: Vec<Recorded>,
         holds: Holds,
+        writes: Writes,
     ) -> Result<Self, QueueError> {
         let packed: Vec<Arguments> = dispatches
             .iter()
@@ -151,6 +156,7 @@ impl Graph {
                 arguments.launch(
                     entry(recorded.kernel),
                     &recorded.geometry.unwrap_or(PLACEHOLDER),
+                    recorded.overlap,
                 )
             })
             .collect();
@@ -165,7 +171,7 @@ impl Graph {
                 error,
             )
         })?;
-        Self::new(library, raw, dispatches, holds)
+        Self::new(library, raw, dispatches, holds, writes)
     }
 
     /// Dispatches of the graph.
@@ -215,7 +221,7 @@ impl Graph {
                 });
             }
             let arguments = recorded.arguments(words);
-            let launch = arguments.launch(entry, geometry);
+            let launch = arguments.launch(entry, geometry, recorded.overlap);
             // SAFETY: graph and entry are open; the call copies record and arguments.
             ffi::call(|error| unsafe {
                 ffi::zinc_graph_set(self.shared.raw.as_ptr(), id.0, &launch, error)
@@ -265,6 +271,11 @@ impl Graph {
 
     pub(crate) fn shared(&self) -> &Arc<GraphShared> {
         &self.shared
+    }
+
+    /// What the graph writes.
+    pub(crate) fn writes(&self) -> &Writes {
+        &self.shared.writes
     }
 
     pub(crate) fn launch(&self, stream: *mut ffi::zinc_stream) -> Result<(), CudaError> {

@@ -3,6 +3,7 @@
 //! Nothing links CUDA. [`Driver::load`] looks the NVIDIA driver up and opens it; a [`Device`] holds the primary context of a
 //! GPU; a [`Library`] takes an archive of kernels and loads them on first use; a [`Queue`] checks every dispatch against the
 //! kernel's contract and launches it. [`Graph`] replays recorded dispatches, [`Uploader`] streams model weights.
+//! [`Buffer::make_constant`] after the upload lets kernels that read weights early overlap the kernel before them.
 //!
 //! ```no_run
 //! use zinc_runtime::{Device, DeviceSelector, Library, Queue};
@@ -45,6 +46,7 @@ mod queue;
 mod shim_bindings;
 mod staging;
 mod stream;
+mod writes;
 
 pub use buffer::{Buffer, BufferError, BufferSlice};
 pub use cubin_format::Capability;

@@ -8,6 +8,7 @@ use crate::dispatch::{self, Arguments, Checked, DispatchError, Recorded};
 use crate::ffi;
 use crate::library::Library;
 use crate::queue::Holds;
+use crate::writes::Writes;
 use crate::{Buffer, CudaError, Graph, QueueError};
 
 /// Recorded dispatches. Every one is checked when it is recorded; submitting checks nothing again.
@@ -18,6 +19,7 @@ pub struct CommandList {
     library: Library,
     dispatches: Vec<Recorded>,
     buffers: Vec<Buffer>,
+    writes: Writes,
     /// What is launched, and which dispatch each is. The arguments are boxed so that the records can point to them.
     launches: Vec<ffi::zinc_launch>,
     origin: Vec<u32>,
@@ -37,6 +39,7 @@ impl CommandList {
             library: library.clone(),
             dispatches: Vec::new(),
             buffers: Vec::new(),
+            writes: Writes::new(),
             launches: Vec::new(),
             origin: Vec::new(),
             arguments: Vec::new(),
@@ -55,10 +58,11 @@ impl CommandList {
     ) -> Result<(), DispatchError> {
         let Checked { entry, geometry } =
             dispatch::check(&self.library, kernel, words, buffers, None)?;
-        let recorded = Recorded::new(kernel, geometry, words, buffers);
+        let recorded = Recorded::new(kernel, entry, geometry, words, buffers);
         if let Some(geometry) = &geometry {
             let arguments = Box::new(recorded.arguments(words));
-            self.launches.push(arguments.launch(entry, geometry));
+            self.launches
+                .push(arguments.launch(entry, geometry, recorded.overlap));
             self.origin.push(self.dispatches.len() as u32);
             self.arguments.push(arguments);
         }
@@ -71,6 +75,7 @@ impl CommandList {
                 self.buffers.push(buffer.clone());
             }
         }
+        self.writes.add_dispatch(kernel, buffers);
         self.dispatches.push(recorded);
         Ok(())
     }
@@ -97,11 +102,18 @@ impl CommandList {
     pub fn graph(&self) -> Result<Graph, QueueError> {
         let mut holds = Holds::new();
         self.hold_in(&mut holds);
-        Graph::build(&self.library, self.dispatches.clone(), holds)
+        let mut writes = Writes::new();
+        writes.add_all(&self.writes);
+        Graph::build(&self.library, self.dispatches.clone(), holds, writes)
     }
 
     pub(crate) fn dispatches(&self) -> &[Recorded] {
         &self.dispatches
+    }
+
+    /// What the list writes.
+    pub(crate) fn writes(&self) -> &Writes {
+        &self.writes
     }
 
     pub(crate) fn hold_in(&self, holds: &mut Holds) {

@@ -19,6 +19,7 @@ use crate::library::{Entry, Library};
 use crate::list::CommandList;
 use crate::staging::{Staging, StagingOptions};
 use crate::stream::{Event, Stream};
+use crate::writes::Writes;
 
 /// Why a queue refused something.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -160,6 +161,7 @@ struct Command {
 #[derive(Debug)]
 struct Capture {
     holds: Holds,
+    writes: Writes,
     dispatches: Vec<Recorded>,
     nodes: Vec<*mut ffi::zinc_node>,
 }
@@ -233,7 +235,7 @@ impl Queue {
     /// # Safety
     /// `stream` is a valid `CUstream` of the library's context (null: its null stream) and outlives the queue. If its owner
     /// captures it into a graph of their own while commands of this queue are recorded, the buffers and the library have to
-    /// outlive that graph.
+    /// outlive that graph. What the graph writes is not made constant.
     ///
     /// # Errors
     /// A driver call that fails.
@@ -479,7 +481,8 @@ impl Queue {
     /// # Safety
     /// [`Kernel::check`] accepts `words` and `buffers`, `geometry` is what [`Kernel::geometry`] gives for them on this device
     /// and for the loaded target, its shared memory is at most 48 KiB less the entry's static shared memory and its cluster
-    /// at most 8 blocks or a checked dispatch has asked for as much before, and the buffers belong to the queue's context.
+    /// at most 8 blocks or a checked dispatch has asked for as much before, the buffers belong to the queue's context, and those
+    /// that the kernel writes are not constant.
     ///
     /// # Errors
     /// The kernel can't be loaded, or the driver refuses the launch.
@@ -510,7 +513,7 @@ impl Queue {
         if let Some(capture) = &mut state.capture {
             return self.capture_dispatch(
                 capture,
-                Recorded::new(kernel, geometry, words, buffers),
+                Recorded::new(kernel, entry, geometry, words, buffers),
                 entry,
                 buffers,
             );
@@ -521,7 +524,8 @@ impl Queue {
         state.begun = true;
         state.open.holds.hold_slices(buffers);
         let arguments = Arguments::pack(buffers.iter().map(BufferSlice::address), words);
-        let launch = arguments.launch(entry, &geometry);
+        let overlap = dispatch::overlaps(entry, kernel, buffers);
+        let launch = arguments.launch(entry, &geometry, overlap);
         dispatch::submit(
             self.device(),
             self.stream.raw(),
@@ -539,8 +543,13 @@ impl Queue {
         buffers: &[BufferSlice<'_>],
     ) -> Result<(), DispatchError> {
         capture.holds.hold_slices(buffers);
+        capture.writes.add_dispatch(recorded.kernel, buffers);
         let arguments = recorded.arguments(&recorded.words);
-        let launch = arguments.launch(entry, &recorded.geometry.unwrap_or(PLACEHOLDER));
+        let launch = arguments.launch(
+            entry,
+            &recorded.geometry.unwrap_or(PLACEHOLDER),
+            recorded.overlap,
+        );
         let mut node = std::ptr::null_mut();
         dispatch::submit(
             self.device(),
@@ -562,10 +571,14 @@ impl Queue {
     /// Submits a command list in one call.
     ///
     /// # Errors
-    /// `WrongLibrary`; `Launch` with the position in the list: the dispatches before it were submitted.
+    /// `WrongLibrary`; `Buffer` where the list writes a buffer that was made constant since; `Launch` with the position in the
+    /// list: the dispatches before it were submitted.
     pub fn submit(&self, list: &CommandList) -> Result<(), DispatchError> {
         if !list.library().is(&self.library) {
             return Err(DispatchError::WrongLibrary);
+        }
+        if let Some(written) = list.writes().constant() {
+            return Err(written.refused());
         }
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
@@ -575,6 +588,7 @@ impl Queue {
                 self.capture_dispatch(capture, recorded.clone(), entry, &[])?;
             }
             list.hold_in(&mut capture.holds);
+            capture.writes.add_all(list.writes());
             return Ok(());
         }
         state.begun = true;
@@ -585,12 +599,16 @@ impl Queue {
     /// Launches a graph.
     ///
     /// # Errors
-    /// `Capturing`, `WrongDevice`, or a failure of the driver or of earlier work.
+    /// `Capturing`, `WrongDevice`, `Buffer` where the graph writes a buffer that was made constant since it was recorded, or a
+    /// failure of the driver or of earlier work.
     pub fn launch(&self, graph: &Graph) -> Result<(), QueueError> {
         let mut state = self.state.borrow_mut();
         state.not_capturing()?;
         if !graph.device().same_context(self.device()) {
             return Err(QueueError::WrongDevice);
+        }
+        if graph.writes().constant().is_some() {
+            return Err(BufferError::Constant.into());
         }
         state.begun = true;
         state.open.holds.hold_graph(graph.shared());
@@ -617,14 +635,15 @@ impl Queue {
     /// Fills a slice with a byte.
     ///
     /// # Errors
-    /// An unbound or foreign slice, or a failure of the driver.
+    /// An unbound, foreign or constant slice, or a failure of the driver.
     pub fn fill(&self, to: BufferSlice<'_>, value: u8) -> Result<(), QueueError> {
         let mut state = self.state.borrow_mut();
-        to.admit_bound(self.device(), state.immediate(&self.stream))?;
+        to.admit_target(self.device(), state.immediate(&self.stream))?;
         if to.bytes() == 0 {
             return Ok(());
         }
         state.hold(&[to]);
+        state.writes(to);
         // SAFETY: context and stream are open, and the buffer is held until the command is done.
         ffi::call(|error| unsafe {
             ffi::zinc_fill(
@@ -642,17 +661,18 @@ impl Queue {
     /// Copies a slice to another of the same length. They must not overlap.
     ///
     /// # Errors
-    /// Slices of different length, unbound or foreign ones, or a failure of the driver.
+    /// Slices of different length, unbound or foreign ones, a constant target, or a failure of the driver.
     pub fn copy(&self, to: BufferSlice<'_>, from: BufferSlice<'_>) -> Result<(), QueueError> {
         let mut state = self.state.borrow_mut();
         let stream = state.immediate(&self.stream);
-        to.admit_bound(self.device(), stream)?;
+        to.admit_target(self.device(), stream)?;
         from.admit_bound(self.device(), stream)?;
         same_length(from.bytes(), to.bytes())?;
         if to.bytes() == 0 {
             return Ok(());
         }
         state.hold(&[to, from]);
+        state.writes(to);
         // SAFETY: context and stream are open, and the buffers are held until the command is done.
         ffi::call(|error| unsafe {
             ffi::zinc_copy_on_device(
@@ -671,11 +691,11 @@ impl Queue {
     /// this returns. For model weights see [`Uploader`](crate::Uploader).
     ///
     /// # Errors
-    /// A slice of another length, an unbound or foreign one, `Capturing`, or a failure of the driver.
+    /// A slice of another length, an unbound, foreign or constant one, `Capturing`, or a failure of the driver.
     pub fn write(&self, to: BufferSlice<'_>, data: &[u8]) -> Result<(), QueueError> {
         let mut state = self.state.borrow_mut();
         state.not_capturing()?;
-        to.admit_bound(self.device(), state.immediate(&self.stream))?;
+        to.admit_target(self.device(), state.immediate(&self.stream))?;
         same_length(data.len() as u64, to.bytes())?;
         state.hold(&[to]);
         self.staging(&mut state)?.write(&self.stream, to, data)?;
@@ -761,6 +781,7 @@ impl Queue {
         })?;
         state.capture = Some(Capture {
             holds: Holds::new(),
+            writes: Writes::new(),
             dispatches: Vec::new(),
             nodes: Vec::new(),
         });
@@ -797,7 +818,13 @@ impl Queue {
                 error,
             )
         })?;
-        let graph = Graph::new(&self.library, raw, capture.dispatches, capture.holds)?;
+        let graph = Graph::new(
+            &self.library,
+            raw,
+            capture.dispatches,
+            capture.holds,
+            capture.writes,
+        )?;
         Ok(graph)
     }
 }
@@ -887,6 +914,13 @@ impl State {
                 self.begun = true;
                 self.open.holds.hold_slices(buffers);
             }
+        }
+    }
+
+    /// Notes what a recorded copy or fill writes.
+    fn writes(&mut self, to: BufferSlice<'_>) {
+        if let Some(capture) = &mut self.capture {
+            capture.writes.add(to);
         }
     }
 

@@ -340,7 +340,7 @@ impl Uploader {
     /// # Errors
     /// A wrong slice, or a failure of the driver.
     pub fn upload(&mut self, to: BufferSlice<'_>, data: &[u8]) -> Result<(), TransferError> {
-        self.prepare(to, data.len() as u64)?;
+        self.prepare_target(to, data.len() as u64)?;
         self.staging.write(&self.stream, to, data)?;
         Ok(())
     }
@@ -354,7 +354,7 @@ impl Uploader {
         to: BufferSlice<'_>,
         reader: &mut impl Read,
     ) -> Result<(), TransferError> {
-        self.prepare(to, to.bytes())?;
+        self.prepare_target(to, to.bytes())?;
         let wanted = to.bytes();
         let mut done = 0;
         self.staging.stream_in(&self.stream, to, |part| {
@@ -381,7 +381,7 @@ impl Uploader {
         file: &File,
         offset: u64,
     ) -> Result<(), TransferError> {
-        self.prepare(to, to.bytes())?;
+        self.prepare_target(to, to.bytes())?;
         let wanted = to.bytes();
         let mut done = 0;
         self.staging.stream_in(&self.stream, to, |part| {
@@ -412,7 +412,7 @@ impl Uploader {
             range: range.clone(),
             bytes,
         })?;
-        self.prepare(to, data.len() as u64)?;
+        self.prepare_target(to, data.len() as u64)?;
         let step = self.staging.slot_bytes;
         let (mut at, end) = (range.start, range.end);
         let mut slice = to;
@@ -463,6 +463,11 @@ impl Uploader {
         self.stream.synchronize()?;
         self.holds.clear();
         Ok(())
+    }
+
+    fn prepare_target(&mut self, to: BufferSlice<'_>, found: u64) -> Result<(), BufferError> {
+        to.admit_target(self.stream.device(), None)?;
+        self.prepare(to, found)
     }
 
     fn prepare(&mut self, slice: BufferSlice<'_>, found: u64) -> Result<(), BufferError> {

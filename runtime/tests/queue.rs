@@ -792,6 +792,291 @@ fn code_for_gpus_that_cannot_overlap_is_launched_plainly() {
     assert_eq!(overlaps(&fake), [0]);
 }
 
+/// A kernel that reads its weights before it waits, on a queue whose kernels are it and vadd.
+struct Early {
+    fake: Fake,
+    queue: Queue,
+    kernel: &'static zinc_contract::Kernel,
+    weights: Buffer,
+    x: Buffer,
+    y: Buffer,
+}
+
+impl Early {
+    const WORDS: [u32; 6] = [64, 64, 0, 0, 0, 0];
+
+    fn new() -> Self {
+        let kernel = zinc_contract::kernel("dmmv_q8_0").unwrap();
+        assert_eq!(kernel.early, [0], "the test needs such a kernel");
+        let fake = Fake::new();
+        let archive = archive(&[
+            ("dmmv_q8_0", &[("90", "FAKE dmmv_q8_0 pointers=3 push=24")]),
+            ("vadd", &[("90", VADD)]),
+        ]);
+        let queue = Queue::new(&Library::new(&fake.device(), archive).unwrap()).unwrap();
+        let buffer = |bytes| queue.device().buffer(bytes).unwrap();
+        let (weights, x, y) = (buffer(64 * 2 * 34), buffer(64 * 4), buffer(64 * 4));
+        Self {
+            fake,
+            queue,
+            kernel,
+            weights,
+            x,
+            y,
+        }
+    }
+
+    fn slices(&self) -> [BufferSlice<'_>; 3] {
+        [self.weights.all(), self.x.all(), self.y.all()]
+    }
+
+    fn dispatch(&self) {
+        let slices = self.slices();
+        self.queue
+            .dispatch(self.kernel, &Self::WORDS, &slices)
+            .unwrap();
+    }
+
+    fn list(&self, dispatches: usize) -> CommandList {
+        let mut list = CommandList::new(self.queue.library());
+        for _ in 0..dispatches {
+            list.dispatch(self.kernel, &Self::WORDS, &self.slices())
+                .unwrap();
+        }
+        list
+    }
+
+    /// Which of the launches of `work` may overlap the one before.
+    fn overlaps_of(&self, work: impl FnOnce()) -> Vec<u32> {
+        let before = overlaps(&self.fake).len();
+        work();
+        self.queue.commit_and_wait().unwrap();
+        overlaps(&self.fake)[before..].to_vec()
+    }
+
+    /// The same for every way to launch: at once, unchecked, by a list, a captured graph, a list in one, a list's graph.
+    fn everywhere(&self) -> [Vec<u32>; 6] {
+        let (kernel, words) = (self.kernel, Self::WORDS);
+        let queue = &self.queue;
+        let replayed = |mut graph: zinc_runtime::Graph| {
+            self.overlaps_of(|| {
+                queue.launch(&graph).unwrap();
+                graph.set_words(DispatchId::new(1), &words).unwrap();
+                queue.launch(&graph).unwrap();
+            })
+        };
+        let geometry = kernel.geometry(90, 132, &words).unwrap().unwrap();
+        let captured = |record: &dyn Fn()| {
+            queue.begin_capture().unwrap();
+            record();
+            replayed(queue.end_capture().unwrap())
+        };
+        [
+            self.overlaps_of(|| self.dispatch()),
+            self.overlaps_of(|| {
+                // SAFETY: the words and buffers are those of the checked dispatch.
+                unsafe { queue.dispatch_unchecked(kernel, geometry, &words, &self.slices()) }
+                    .unwrap();
+            }),
+            self.overlaps_of(|| queue.submit(&self.list(2)).unwrap()),
+            captured(&|| {
+                self.dispatch();
+                self.dispatch();
+            }),
+            captured(&|| queue.submit(&self.list(2)).unwrap()),
+            replayed(self.list(2).graph().unwrap()),
+        ]
+    }
+}
+
+#[test]
+fn kernel_that_reads_early_overlaps_only_where_that_is_constant() {
+    let early = Early::new();
+    assert_eq!(
+        early.everywhere(),
+        [1, 1, 2, 4, 4, 4].map(|launches| vec![0; launches])
+    );
+    // What it reads later does not matter.
+    early.x.make_constant().unwrap();
+    assert_eq!(early.overlaps_of(|| early.dispatch()), [0]);
+
+    let (list, ordinary) = (early.list(2), early.list(2).graph().unwrap());
+    let clone = early.weights.clone();
+    clone.make_constant().unwrap();
+    assert!(early.weights.is_constant());
+    assert_eq!(
+        early.everywhere(),
+        [
+            vec![1],
+            vec![1],
+            vec![1, 1],
+            vec![1; 4],
+            vec![1; 4],
+            vec![0, 1, 0, 1]
+        ]
+    );
+    // What was recorded before stays as it was.
+    let queue = &early.queue;
+    let submit = || queue.submit(&list).unwrap();
+    let launch = || queue.launch(&ordinary).unwrap();
+    assert_eq!(early.overlaps_of(submit), [0, 0]);
+    assert_eq!(early.overlaps_of(launch), [0, 0]);
+}
+
+#[test]
+fn memory_without_a_buffer_is_not_constant() {
+    let early = Early::new();
+    early.weights.make_constant().unwrap();
+    // SAFETY: the memory is that of a buffer that stays, and is only read.
+    let raw = unsafe { BufferSlice::from_raw(early.weights.address(), early.weights.bytes()) };
+    let [_, x, y] = early.slices();
+    let launched = early.overlaps_of(|| {
+        early
+            .queue
+            .dispatch(early.kernel, &Early::WORDS, &[raw, x, y])
+            .unwrap();
+    });
+    assert_eq!(launched, [0]);
+    // SAFETY: as above.
+    let around = unsafe {
+        let device = early.queue.device();
+        Buffer::from_raw(device, early.weights.address(), early.weights.bytes())
+    };
+    assert!(!around.is_constant());
+    around.make_constant().unwrap();
+    let launched = early.overlaps_of(|| {
+        early
+            .queue
+            .dispatch(early.kernel, &Early::WORDS, &[around.all(), x, y])
+            .unwrap();
+    });
+    assert_eq!(launched, [1]);
+}
+
+#[test]
+fn constant_buffer_is_not_written() {
+    let fake = Fake::new();
+    let queue = fake.queue();
+    let [a, b, c] = operands(&queue);
+    c.clone().make_constant().unwrap();
+    c.make_constant().unwrap();
+    assert!(c.is_constant() && !a.is_constant());
+    let refused = Err(QueueError::Buffer(BufferError::Constant));
+    let part = c.slice(8..16).unwrap();
+    assert_eq!(queue.fill(part, 0), refused);
+    assert_eq!(queue.copy(part, a.slice(..8).unwrap()), refused);
+    assert_eq!(queue.write(part, &[0; 8]), refused);
+    let mut uploader = Uploader::with_options(queue.device(), SMALL).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    for result in [
+        uploader.upload(part, &[0; 8]),
+        uploader.upload_from(part, &mut &[0; 8][..]),
+        uploader.upload_file(part, &file, 0),
+    ] {
+        assert!(
+            matches!(result, Err(TransferError::Buffer(BufferError::Constant))),
+            "{result:?}"
+        );
+    }
+    let written = |result: Result<(), DispatchError>| match result {
+        Err(DispatchError::Buffer {
+            kernel: "vadd",
+            buffer: "c",
+            source: BufferError::Constant,
+        }) => {}
+        other => panic!("{other:?}"),
+    };
+    let slices = [a.slice(..8).unwrap(), b.slice(..8).unwrap(), part];
+    written(queue.dispatch(vadd(), &[2], &slices));
+    let mut list = CommandList::new(queue.library());
+    written(list.dispatch(vadd(), &[2], &slices));
+    queue.commit_and_wait().unwrap();
+    queue.begin_capture().unwrap();
+    written(queue.dispatch(vadd(), &[2], &slices));
+    assert_eq!(queue.fill(part, 0), refused);
+    assert!(queue.end_capture().unwrap().is_empty());
+    assert_eq!(fake.count("launches"), 0);
+
+    // Reading it is as before.
+    queue
+        .dispatch(vadd(), &[8], &[c.all(), b.all(), a.all()])
+        .unwrap();
+    queue.copy(b.all(), c.all()).unwrap();
+    assert_eq!(values(&queue, &a), [2.0; 8]);
+    assert_eq!(values(&queue, &b), [0.0; 8]);
+    assert_eq!(downloaded(&mut uploader, &c), [0; 32]);
+}
+
+#[test]
+fn recorded_work_that_writes_a_constant_buffer_is_refused() {
+    let fake = Fake::new();
+    let queue = fake.queue();
+    let buffers = operands(&queue);
+    let [a, b, c] = &buffers;
+    queue.commit_and_wait().unwrap();
+    let mut list = CommandList::new(queue.library());
+    list.dispatch(vadd(), &[8], &[a.all(), b.all(), c.all()])
+        .unwrap();
+    let of_list = list.graph().unwrap();
+    let of = |record: &dyn Fn()| {
+        queue.begin_capture().unwrap();
+        record();
+        queue.end_capture().unwrap()
+    };
+    let graphs = [
+        of_list,
+        of(&|| add(&queue, 8, &buffers).unwrap()),
+        of(&|| queue.submit(&list).unwrap()),
+        of(&|| queue.fill(c.all(), 1).unwrap()),
+        of(&|| queue.copy(c.all(), a.all()).unwrap()),
+    ];
+    let reads = of(&|| queue.copy(a.all(), c.all()).unwrap());
+    let run = || {
+        let list = queue.submit(&list).is_ok();
+        let graphs = graphs.iter().map(|graph| match queue.launch(graph) {
+            Err(QueueError::Buffer(BufferError::Constant)) => false,
+            other => other.is_ok(),
+        });
+        let ran: Vec<bool> = graphs.chain([list]).collect();
+        queue.commit_and_wait().unwrap();
+        ran
+    };
+    assert_eq!(run(), [true; 6]);
+    b.make_constant().unwrap();
+    assert_eq!(run(), [true; 6], "they only read it");
+    c.make_constant().unwrap();
+    for _ in 0..2 {
+        assert_eq!(run(), [false; 6]);
+    }
+    let error = queue.submit(&list).unwrap_err();
+    assert!(
+        common::chain(&error)
+            .ends_with("vadd: buffer c: the buffer is constant, and would be written"),
+        "{}",
+        common::chain(&error)
+    );
+    queue.launch(&reads).unwrap();
+    queue.commit_and_wait().unwrap();
+}
+
+#[test]
+fn buffer_becomes_constant_after_the_work_before() {
+    let fake = Fake::new();
+    fake.set("lazy", 1);
+    let queue = fake.queue();
+    let buffers = operands(&queue);
+    add(&queue, 8, &buffers).unwrap();
+    let token = queue.commit_async().unwrap();
+    assert!(!queue.is_done(token).unwrap());
+    buffers[2].make_constant().unwrap();
+    assert!(queue.is_done(token).unwrap());
+
+    fake.fail("cuCtxSynchronize", 900, 0);
+    let error = buffers[0].make_constant().unwrap_err();
+    assert_eq!(error.code, 900);
+    assert!(!buffers[0].is_constant());
+}
+
 #[test]
 fn clusters_follow_the_launch_rule_and_stay_in_a_graph() {
     let router = zinc_contract::kernel("router_f32_batch").unwrap();

@@ -149,6 +149,8 @@ enum zcu_status
     ZCU_STATUS_WRONG_DEVICE = 53,
     // The token or list belongs to another queue or library.
     ZCU_STATUS_WRONG_QUEUE = 54,
+    // The buffer is constant, and would be written.
+    ZCU_STATUS_CONSTANT = 55,
     // As many commands are pending as the ring holds.
     ZCU_STATUS_RING_FULL = 60,
     // A command is open already.
@@ -691,6 +693,16 @@ zcu_status zcu_buffer_create(const zcu_device *device, uint64_t bytes, zcu_buffe
 // freed and the work that uses it is done. Freeing the buffer does not free the memory.
 zcu_status zcu_buffer_from_address(const zcu_device *device, uint64_t address, uint64_t bytes, zcu_buffer **buffer);
 
+// Promises that the buffer's contents stay as they are until its memory is freed: for weights, once they are uploaded. Waits
+// until everything on the device is done. There is no way back. From then on, what would write the buffer is refused with
+// ZCU_STATUS_CONSTANT: dispatches, fills, copies, writes, uploads, and lists and graphs that were recorded before. In return,
+// kernels that read their weights early may start while the kernel before them still runs. Fails while a queue captures.
+//
+// The promise is the caller's where the library does not see who writes: no thread may give work that writes the buffer to a
+// queue meanwhile, and other CUDA clients, unchecked dispatches, and other buffers around the same memory must not write it
+// afterwards.
+zcu_status zcu_buffer_make_constant(const zcu_buffer *buffer);
+
 // Frees a buffer; NULL is nothing. Work that was given the buffer keeps its memory until it is done.
 void zcu_buffer_free(zcu_buffer *buffer);
 
@@ -732,7 +744,8 @@ zcu_status zcu_queue_dispatch(zcu_queue *queue,
 // Launches a kernel without the checks of its contract: words is the complete push struct (zcu_kernel_words), geometry what
 // zcu_kernel_geometry gives for it, the loaded image and this device; a grid of zeros launches nothing. A dispatch that
 // zcu_kernel_check refuses, or a geometry that is not the kernel's, reads or writes memory that it should not.
-// Shared memory beyond 48 KiB has to be asked for by a checked dispatch before.
+// Buffers that the kernel writes must not be constant. Shared memory beyond 48 KiB has to be asked for by a checked dispatch
+// before.
 zcu_status zcu_queue_dispatch_unchecked(zcu_queue *queue,
                                         const zcu_kernel *kernel,
                                         const zcu_geometry *geometry,

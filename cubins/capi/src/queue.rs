@@ -250,7 +250,8 @@ pub unsafe extern "C" fn zcu_queue_dispatch(
 /// Launches a kernel without the checks of its contract: words is the complete push struct (zcu_kernel_words), geometry what
 /// zcu_kernel_geometry gives for it, the loaded image and this device; a grid of zeros launches nothing. A dispatch that
 /// zcu_kernel_check refuses, or a geometry that is not the kernel's, reads or writes memory that it should not.
-/// Shared memory beyond 48 KiB has to be asked for by a checked dispatch before.
+/// Buffers that the kernel writes must not be constant. Shared memory beyond 48 KiB has to be asked for by a checked dispatch
+/// before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zcu_queue_dispatch_unchecked(
     queue: *mut zcu_queue,

@@ -88,6 +88,8 @@ pub enum zcu_status {
     WrongDevice = 53,
     /// The token or list belongs to another queue or library.
     WrongQueue = 54,
+    /// The buffer is constant, and would be written.
+    Constant = 55,
 
     /// As many commands are pending as the ring holds.
     RingFull = 60,
@@ -595,6 +597,7 @@ impl From<BufferError> for Failure {
             E::Unbound => of(zcu_status::Unbound),
             E::WrongDevice => of(zcu_status::WrongDevice),
             E::OtherStream => of(zcu_status::WrongQueue),
+            E::Constant => of(zcu_status::Constant),
             E::Cuda(error) => error.clone().into(),
             _ => of(zcu_status::Other),
         }

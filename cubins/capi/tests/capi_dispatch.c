@@ -171,6 +171,17 @@ static void dispatches(void) {
     FAILS(zcu_buffer_create(device, (uint64_t)1 << 50, &view), ZCU_STATUS_OUT_OF_MEMORY);
     CHECK(view == NULL);
 
+    /* What is constant is read and not written. */
+    OK(zcu_buffer_make_constant(a));
+    FAILS(add(queue, N, whole(c), whole(b), whole(a)), ZCU_STATUS_CONSTANT);
+    SAME(zcu_last_error()->kernel, "vadd");
+    SAME(zcu_last_error()->buffer, "c");
+    FAILS(zcu_queue_fill(queue, half, 0), ZCU_STATUS_CONSTANT);
+    FAILS(zcu_queue_write(queue, whole(a), numbers, BYTES), ZCU_STATUS_CONSTANT);
+    FAILS(zcu_queue_copy(queue, whole(a), whole(b)), ZCU_STATUS_CONSTANT);
+    OK(add(queue, N, whole(a), whole(b), whole(c)));
+    expect(queue, c, N, 5, 5);
+
     zcu_buffer_free(a);
     zcu_buffer_free(b);
     zcu_buffer_free(c);

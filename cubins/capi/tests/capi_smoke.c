@@ -346,6 +346,7 @@ static void null_pointers(void) {
     NULL_POINTER(zcu_library_load_all(NULL, NULL));
     NULL_POINTER(zcu_buffer_create(NULL, 1, NULL));
     NULL_POINTER(zcu_buffer_from_address(NULL, 1, 1, NULL));
+    NULL_POINTER(zcu_buffer_make_constant(NULL));
     CHECK(zcu_buffer_address(NULL) == 0 && zcu_buffer_bytes(NULL) == 0);
 
     NULL_POINTER(zcu_queue_create(NULL, NULL, NULL));

@@ -48,6 +48,9 @@ pub struct Kernel {
     /// Whether the implementation waits by itself for the kernel before it on the stream, so that it may be started while
     /// that one still runs (from compute capability 9.0 on).
     pub overlap: bool,
+    /// Indices of the buffers, ascending, that the implementation reads before that wait: it may be started early only where
+    /// nothing writes them any more. None of them is written by the kernel.
+    pub early: &'static [u8],
 }
 
 /// One 4-byte word of a push struct.

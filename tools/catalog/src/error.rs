@@ -96,6 +96,14 @@ pub enum Problem {
         /// Why.
         reason: &'static str,
     },
+    /// `early` names what cannot be read before the wait.
+    #[error("early: `{buffer}` {reason}")]
+    Early {
+        /// The name.
+        buffer: String,
+        /// Why.
+        reason: &'static str,
+    },
     /// Too many fields, buffers, dimensions or threads.
     #[error("{found} {what}, at most {most} are possible")]
     TooMany {

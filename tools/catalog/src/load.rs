@@ -273,6 +273,7 @@ impl Loader<'_> {
                         Ok(block) => {
                             kernel.launch = block.rules;
                             kernel.overlap = block.overlap;
+                            kernel.early = block.early;
                             kernel.allow = block.allow;
                         }
                         Err(errors) => {

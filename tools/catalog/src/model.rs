@@ -96,6 +96,8 @@ pub struct Kernel {
     pub launch: Vec<LaunchRule>,
     /// Whether the implementation waits by itself for the kernel before it on the stream.
     pub overlap: bool,
+    /// Indices of the buffers that the implementation reads before it waits.
+    pub early: Vec<usize>,
     /// What the implementation is allowed to do that the build refuses otherwise.
     pub allow: Allow,
 }

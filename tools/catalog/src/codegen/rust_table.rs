@@ -94,6 +94,7 @@ fn table_entry(out: &mut String, kernel: &Kernel) -> std::fmt::Result {
     }
     writeln!(out, "        ],")?;
     writeln!(out, "        overlap: {},", kernel.overlap)?;
+    writeln!(out, "        early: &{:?},", kernel.early)?;
     writeln!(out, "        launch: &[")?;
     for rule in &kernel.launch {
         launch_rule(out, kernel, rule)?;

@@ -236,6 +236,7 @@ fn contract(report: &mut Report<'_>, raw: RawKernel, place: impl FnOnce(&mut Ker
         pending: None,
         launch: Vec::new(),
         overlap: false,
+        early: Vec::new(),
         allow: Allow::default(),
     };
     place(&mut kernel);

@@ -13,6 +13,7 @@ use toml::Spanned;
 pub struct LaunchBlock {
     pub rules: Vec<LaunchRule>,
     pub overlap: bool,
+    pub early: Vec<usize>,
     pub allow: Allow,
 }
 
@@ -31,6 +32,7 @@ struct RawLaunch {
     cluster: Option<Spanned<ExprSource>>,
     shared: Option<Spanned<ExprSource>>,
     overlap: Option<Spanned<bool>>,
+    early: Option<Spanned<Vec<Spanned<String>>>>,
     #[serde(default)]
     arch: BTreeMap<Spanned<String>, RawOverride>,
     #[serde(default)]
@@ -121,6 +123,7 @@ pub fn launch_block(
         let span = raw.overlap.as_ref().map_or(0..0, Spanned::span);
         report.push(span, problem);
     }
+    let early = early_buffers(&mut report, kernel, overlap, raw.early.as_ref());
     if report.errors.is_empty() {
         let allow = Allow {
             spills: raw.allow.spills,
@@ -129,11 +132,49 @@ pub fn launch_block(
         Ok(LaunchBlock {
             rules,
             overlap,
+            early,
             allow,
         })
     } else {
         Err(report.errors)
     }
+}
+
+/// The buffers that are read before the wait, as indices in binding order.
+fn early_buffers(
+    report: &mut Report<'_>,
+    kernel: &Kernel,
+    overlap: bool,
+    early: Option<&Spanned<Vec<Spanned<String>>>>,
+) -> Vec<usize> {
+    let Some(early) = early else {
+        return Vec::new();
+    };
+    if !overlap {
+        let problem = Problem::LaunchBlock("`early` belongs to a kernel with `overlap = true`");
+        report.push(early.span(), problem);
+    }
+    let mut indices = Vec::new();
+    for name in early.get_ref() {
+        let text = name.get_ref();
+        let found = kernel
+            .buffers
+            .iter()
+            .position(|buffer| buffer.name == *text);
+        let reason = match found {
+            None => "is no buffer of the kernel",
+            Some(index) if kernel.buffers[index].access.writes() => "is written by the kernel",
+            Some(index) if indices.contains(&index) => "is named twice",
+            Some(index) => {
+                indices.push(index);
+                continue;
+            }
+        };
+        let buffer = text.clone();
+        report.push(name.span(), Problem::Early { buffer, reason });
+    }
+    indices.sort_unstable();
+    indices
 }
 
 fn launch_rules(report: &mut Report<'_>, kernel: &Kernel, raw: &RawLaunch) -> Vec<LaunchRule> {

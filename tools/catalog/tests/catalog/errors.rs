@@ -273,6 +273,50 @@ fn mistakes_in_a_launch_block_name_file_line_and_kernel() {
 }
 
 #[test]
+fn buffers_that_are_read_early_are_indices_in_binding_order() {
+    let kernels = Kernels::complete();
+    overlapping(&kernels, "early = [\"x\"]");
+    let catalog = kernels.load().unwrap();
+    let kernel = catalog.kernel("demo_scale").unwrap();
+    assert!(kernel.overlap);
+    assert_eq!(kernel.early, [0]);
+    assert!(zinc_catalog::codegen::rust_table(&catalog).contains("early: &[0],"));
+}
+
+#[test]
+fn mistakes_in_early_name_its_line() {
+    for (early, part) in [
+        ("early = [\"z\"]", "early: `z` is no buffer of the kernel"),
+        ("early = [\"y\"]", "early: `y` is written by the kernel"),
+        ("early = [\"x\", \"x\"]", "early: `x` is named twice"),
+        ("early = \"x\"", "expected a sequence"),
+    ] {
+        let kernels = Kernels::complete();
+        overlapping(&kernels, early);
+        let error = kernels.error();
+        assert!(error.starts_with(&format!("{CU}:6: ")), "{early}: {error}");
+        assert!(error.contains(part), "{early}: {error}");
+    }
+    let kernels = Kernels::complete();
+    kernels.replace(CU, "//@ shared = \"n * 4\"", "//@ early = [\"x\"]");
+    let error = kernels.error();
+    assert!(error.starts_with(&format!("{CU}:5: ")), "{error}");
+    assert!(error.contains("with `overlap = true`"), "{error}");
+    let kernels = Kernels::complete();
+    kernels.replace(CU, "tile = { warps = 16 }", "early = [\"x\"]");
+    assert!(kernels.error().contains("unknown field `early`"));
+}
+
+/// Lets the implementation overlap, with one more line in its launch block: line 6.
+fn overlapping(kernels: &Kernels, line: &str) {
+    let shared = "//@ shared = \"n * 4\"";
+    kernels.replace(CU, shared, &format!("//@ overlap = true\n//@ {line}"));
+    let include = "#include \"zinc/demo_scale.h\"";
+    let wait = format!("{include}\nvoid f() {{ zinc::wait_for_previous(); }}");
+    kernels.replace(CU, include, &wait);
+}
+
+#[test]
 fn implementation_without_launch_block_is_named() {
     let kernels = Kernels::complete();
     kernels.write(CU, "int main() {}\n");

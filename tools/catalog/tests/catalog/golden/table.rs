@@ -38,6 +38,7 @@ pub static KERNELS: &[Kernel] = &[
             Condition { text: "wide <= 1", fields: &[4], holds: |w| Ok(word(w, 4)? <= 1) },
         ],
         overlap: false,
+        early: &[],
         launch: &[
             LaunchRule { min_arch: 0, specific: false, tile: &[("rows_per_warp", 1), ("warps", 8)],
                 grid: ["ceil_div(n, 32 * warps)", "ceil_div(rows, rows_per_warp)", "1"], block: ["32 * warps", "1", "1"], cluster: "1", shared: "n * 4",

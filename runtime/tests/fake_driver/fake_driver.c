@@ -318,19 +318,31 @@ static CUresult enqueue(CUstream stream, const work *template) {
     return 0;
 }
 
-/* Arguments come in one piece: addresses, then the push struct, as many bytes as the function has. */
+/* Arguments come in one piece, addresses and then the push struct, as many bytes as the function has; or one by one. */
+static CUresult fill_arguments(launch *out, CUfunction f, void **parameters, void **extra) {
+    const size_t addresses = 8 * (size_t)f->pointers;
+    if (!parameters == !extra) return INVALID_HANDLE;
+    if (parameters) {
+        for (int i = 0; i < f->pointers; i++) memcpy(&out->pointers[i], parameters[i], 8);
+        if (f->push) memcpy(out->push, parameters[f->pointers], (size_t)f->push);
+        return 0;
+    }
+    if (extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER || extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE || extra[4] != CU_LAUNCH_PARAM_END ||
+        *(const size_t *)extra[3] != addresses + (size_t)f->push)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(out->pointers, extra[1], addresses);
+    memcpy(out->push, (const char *)extra[1] + addresses, (size_t)f->push);
+    return 0;
+}
+
 static CUresult fill_launch(launch *out, CUfunction f, const unsigned grid[3], const unsigned block[3], unsigned shared,
                             void **parameters, void **extra) {
     memset(out, 0, sizeof *out);
-    if (!f || parameters || !extra) return INVALID_HANDLE;
+    if (!f) return INVALID_HANDLE;
     for (int i = 0; i < 3; i++)
         if (!grid[i] || !block[i]) return CUDA_ERROR_INVALID_VALUE;
     if (block[0] * block[1] * block[2] > (unsigned)f->threads) return CUDA_ERROR_INVALID_VALUE;
     if (shared > (unsigned)f->dynamic_limit) return CUDA_ERROR_INVALID_VALUE;
-    const size_t addresses = 8 * (size_t)f->pointers;
-    if (extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER || extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE || extra[4] != CU_LAUNCH_PARAM_END ||
-        *(const size_t *)extra[3] != addresses + (size_t)f->push)
-        return CUDA_ERROR_INVALID_VALUE;
     memcpy(out->name, f->name, sizeof out->name);
     memcpy(out->grid, grid, sizeof out->grid);
     memcpy(out->block, block, sizeof out->block);
@@ -338,9 +350,7 @@ static CUresult fill_launch(launch *out, CUfunction f, const unsigned grid[3], c
     out->cluster = 1;
     out->pointer_count = (unsigned)f->pointers;
     out->push_bytes = (unsigned)f->push;
-    memcpy(out->pointers, extra[1], addresses);
-    memcpy(out->push, (const char *)extra[1] + addresses, (size_t)f->push);
-    return 0;
+    return fill_arguments(out, f, parameters, extra);
 }
 
 /* ---- driver ---- */

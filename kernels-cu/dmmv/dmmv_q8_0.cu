@@ -20,7 +20,7 @@
 //@ [arch.90]
 //@ tile = { warps = 16, split = 4, steps = 72, head = 149632, threads = 512 }
 //@ [arch.120]
-//@ tile = { warps = 4, split = 1, steps = 56, head = 37504 }
+//@ tile = { warps = 4, split = 1, steps = 56, head = 37504, copied = 0 }
 #include "zinc/dmmv_q8_0.h"
 
 #include "zinc/dmmv_copied.cuh"

@@ -9,7 +9,7 @@
 //@ shared = "max(head, warps * (4864 + min(max(ceil_div(ceil_div(k, 256), warps), 2) * max(ceil_div(n_used * min(ceil_div(k, 256), warps), warps), 2), steps) * 1152))"
 //@ overlap = true
 //@ [arch.75]
-//@ tile = { steps = 0 }
+//@ tile = { warps = 8, steps = 0 }
 //@ [arch.80]
 //@ tile = { steps = 4 }
 //@ [arch.86]

@@ -107,6 +107,45 @@ fn the_reference_satisfies_every_case() {
     println!("{} light and {} heavy cases", count[0], count[1]);
 }
 
+/// The most dynamic shared memory of a block, by architecture (CUDA C++ Programming Guide, technical specifications per compute
+/// capability).
+const MOST_SHARED: [(u32, u32); 7] = [
+    (75, 64 << 10),
+    (80, 163 << 10),
+    (86, 99 << 10),
+    (89, 99 << 10),
+    (90, 227 << 10),
+    (100, 227 << 10),
+    (120, 99 << 10),
+];
+
+#[test]
+fn every_launch_fits_the_shared_memory_of_its_architecture() {
+    let targets = MOST_SHARED.map(|(number, most)| (CompiledArch::from(number), most));
+    let specific = CompiledArch {
+        specific: true,
+        ..CompiledArch::from(90)
+    };
+    let mut beyond = Vec::new();
+    for kernel in known() {
+        let cases = zinc_oracle::cases(kernel).unwrap();
+        for (arch, most) in targets.into_iter().chain([(specific, 227 << 10)]) {
+            let wanted = |case: &Case| {
+                let geometry = kernel.geometry(arch, 132, &case.words).unwrap();
+                geometry.map_or(0, |geometry| geometry.shared_bytes)
+            };
+            let case = cases.iter().max_by_key(|case| wanted(case)).unwrap();
+            if wanted(case) > most {
+                let (name, wanted, label) = (kernel.name, wanted(case), &case.label);
+                beyond.push(format!(
+                    "{name} for {arch:?}: {wanted} of {most} bytes, {label}"
+                ));
+            }
+        }
+    }
+    assert!(beyond.is_empty(), "{beyond:#?}");
+}
+
 /// Every rule, also those of code that no machine here can run, has to give a launch within a GPU's limits.
 #[test]
 fn every_launch_rule_has_a_value_for_every_case() {

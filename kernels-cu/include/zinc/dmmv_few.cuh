@@ -276,6 +276,21 @@ ZINC_DEVICE void matvec_few(const uint8_t* const (&matrix)[matrices], uint32_t m
       shared, place, terms, m, few_row_bytes<Shape>(k), [](FewMatrices<matrices>&) { wait_for_previous(); }, finish);
 }
 
+// What makes terms ready whose matrices are those of the block's slot: the kernel before this one has chosen its
+// expert.
+template <unsigned matrices>
+struct SlotReady {
+  const Experts<matrices>& experts;
+  const uint32_t* routing;
+
+  ZINC_DEVICE void operator()(FewMatrices<matrices>& terms) const {
+    wait_for_previous();
+    const uint32_t expert = routing[blockIdx.y];
+#pragma unroll
+    for (unsigned i = 0; i < matrices; ++i) terms.matrix[i] = experts.matrix(i, expert);
+  }
+};
+
 // A way through slots (dmmv_moe.cuh) that waits for the previous kernel. Grid: y over slots, at least as many.
 template <class Shape>
 struct FewExperts {
@@ -284,15 +299,8 @@ struct FewExperts {
                               uint32_t k, Work work) {
     ZINC_DYNAMIC_SHARED(float, shared);
     const auto here = work(blockIdx.y);
-    few_rows(
-        shared, FewPlace<Shape>(k), FewMatrices<matrices>{{}, here.x, k}, m, few_row_bytes<Shape>(k),
-        [&](FewMatrices<matrices>& terms) {
-          wait_for_previous();
-          const uint32_t expert = routing[blockIdx.y];
-#pragma unroll
-          for (unsigned i = 0; i < matrices; ++i) terms.matrix[i] = experts.matrix(i, expert);
-        },
-        here.finish);
+    few_rows(shared, FewPlace<Shape>(k), FewMatrices<matrices>{{}, here.x, k}, m, few_row_bytes<Shape>(k),
+             SlotReady<matrices>{experts, routing}, here.finish);
   }
 };
 

@@ -92,15 +92,9 @@ struct FewExpertsHalves {
                               uint32_t k, Work work) {
     ZINC_DYNAMIC_SHARED(uint8_t, shared);
     const auto here = work(blockIdx.y);
-    few_halves<Weights, most_warps>(
-        shared, FewMatrices<matrices>{{}, here.x, k}, m, static_cast<uint32_t>(row_bytes<typename Weights::Format>(k)),
-        [&](FewMatrices<matrices>& terms) {
-          wait_for_previous();
-          const uint32_t expert = routing[blockIdx.y];
-#pragma unroll
-          for (unsigned i = 0; i < matrices; ++i) terms.matrix[i] = experts.matrix(i, expert);
-        },
-        here.finish);
+    few_halves<Weights, most_warps>(shared, FewMatrices<matrices>{{}, here.x, k}, m,
+                                    static_cast<uint32_t>(row_bytes<typename Weights::Format>(k)),
+                                    SlotReady<matrices>{experts, routing}, here.finish);
   }
 };
 

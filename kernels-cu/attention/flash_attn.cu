@@ -2,20 +2,6 @@
 // block of the cluster), the last fastest. The blocks of a cluster deal the keys of the slice to their warps, a warp
 // computes all heads of the group for its keys, and the results are combined through shared memory. Not started before
 // the kernel ahead has ended: clusters would then crowd in what that one leaves free, and share its way to memory.
-//@ tile = { warps = 6, heads = 8, max_mma_dim = 512 }
-//@ block = ["32 * warps"]
-//@ grid = ["n_kv_heads * n_i_chunks * ceil_div(n_heads / n_kv_heads, heads) * cluster"]
-//@ shared = "max(warps * 16384, (warps + 1 - ceil_div(min(head_dim, max_mma_dim), 256)) * (128 * min(min(head_dim, max_mma_dim), 256) + 2560) + 64 * min(head_dim, max_mma_dim) + 1024)"
-//@ [arch.75]
-//@ tile = { warps = 3, heads = 2, max_mma_dim = 0 }
-//@ [arch.80]
-//@ tile = { warps = 4, heads = 2, max_mma_dim = 0 }
-//@ [arch.90]
-//@ tile = { warps = 6, heads = 8, max_mma_dim = 512 }
-//@ cluster = "n_kv_heads * n_i_chunks * ceil_div(n_heads / n_kv_heads, heads) <= 4 ? (sm_count >= 132 ? 16 : 8) : n_kv_heads * n_i_chunks * ceil_div(n_heads / n_kv_heads, heads) <= 8 ? 8 : n_kv_heads * n_i_chunks * ceil_div(n_heads / n_kv_heads, heads) <= 16 ? 6 : n_kv_heads * n_i_chunks * ceil_div(n_heads / n_kv_heads, heads) <= 36 ? 3 : 2"
-//@ [arch.120]
-//@ tile = { warps = 2, heads = 8, max_mma_dim = 256 }
-//@ cluster = 6
 #include "zinc/flash_attn.h"
 
 #include "zinc/attention_decode.cuh"

@@ -3,20 +3,6 @@
 // elements are multiplied on the tensor cores where shared memory holds the queries, others with plain instructions;
 // for those, tiles are half as long for heads of more than 256 elements. Up to `few` queries: x over (query, kv head,
 // group of up to `heads` of its query heads, block of the cluster), as flash_attn does it for each of them.
-//@ tile = { warps = 4, keys = 32, max_mma_dim = 512, few = 16, few_warps = 6, heads = 8 }
-//@ block = ["32 * (n_queries <= few ? few_warps : warps)"]
-//@ grid = ["n_queries <= few ? n_queries * n_kv_heads * ceil_div(n_heads / n_kv_heads, heads) * cluster : ceil_div(n_queries, 8 * warps) * n_heads"]
-//@ shared = "n_queries <= few ? max(few_warps * 16384, (few_warps + 1 - ceil_div(min(head_dim, max_mma_dim), 256)) * (128 * min(min(head_dim, max_mma_dim), 256) + 2560) + 64 * min(head_dim, max_mma_dim) + 1024) : max(max(keys * (2 * min(2, ceil_div(head_dim, 128)) * 512 + 16 + 32 * warps), keys / 2 * (2 * ceil_div(head_dim, 128) * 512 + 16 + 32 * warps)), 128 * min(head_dim, max_mma_dim) + 2048 + warps * (64 * min(head_dim, max_mma_dim) + 1536))"
-//@ [arch.75]
-//@ tile = { warps = 4, keys = 16, max_mma_dim = 0, few = 0 }
-//@ [arch.80]
-//@ tile = { warps = 4, keys = 32, max_mma_dim = 128, few = 0 }
-//@ [arch.90]
-//@ tile = { warps = 4, keys = 32, max_mma_dim = 512, few = 16 }
-//@ cluster = "n_queries > few ? 1 : n_queries * n_kv_heads * ceil_div(n_heads / n_kv_heads, heads) <= 8 ? 8 : n_queries * n_kv_heads * ceil_div(n_heads / n_kv_heads, heads) <= 16 ? 6 : n_queries * n_kv_heads * ceil_div(n_heads / n_kv_heads, heads) <= 36 ? 3 : n_queries * n_kv_heads * ceil_div(n_heads / n_kv_heads, heads) <= 64 ? 2 : 1"
-//@ [arch.120]
-//@ tile = { warps = 4, keys = 32, max_mma_dim = 128, few = 0 }
-//@ cluster = 1
 #include "zinc/flash_attn_batched.h"
 
 #include "zinc/attention_batch.cuh"

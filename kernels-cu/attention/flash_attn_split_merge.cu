@@ -1,9 +1,5 @@
 // Combines the slices of a split flash_attn. Grid: x over query heads; the block owns one head, a thread every
 // blockDim.x-th element, and evaluates the slices' weights itself.
-//@ tile = { max_warps = 8, batch = 8 }
-//@ block = ["32 * min(max_warps, ceil_div(head_dim, 32))"]
-//@ grid = ["n_heads"]
-//@ overlap = true
 #include "zinc/flash_attn_split_merge.h"
 
 #include "zinc/attention.cuh"

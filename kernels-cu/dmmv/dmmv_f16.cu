@@ -2,10 +2,6 @@
 // Grid: x, persistent blocks that walk over groups of warps * rows rows; each warp has `rows` of them. A lane loads 16
 // bytes of a row at a time, neighbouring lanes neighbouring columns; where rows or x are not aligned, one column.
 // Where there is a block for each row, all its warps share that.
-//@ tile = { warps = 8, rows = 2, blocks = 4 }
-//@ block = ["32 * warps"]
-//@ grid = ["min(m, blocks * sm_count)"]
-//@ overlap = true
 #include "zinc/dmmv_f16.h"
 
 #include "zinc/dmmv_dense.cuh"

@@ -1,9 +1,6 @@
 // alpha_out = A x and beta_out = B x for two f32 matrices of equal shape and n_tokens vectors.
 // Grid: x over groups of warps * rows rows of both matrices, y over chunks of `vectors` tokens. A lane loads 16 bytes
 // of a row at a time, neighbouring lanes neighbouring columns.
-//@ tile = { warps = 4, rows = 1, vectors = 4, blocks = 4 }
-//@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, warps * rows), blocks * sm_count)", "min(ceil_div(n_tokens, vectors), 65535)"]
 #include "zinc/dmmv_f32_dual_batch.h"
 
 #include "zinc/dmmv_dense.cuh"

@@ -2,21 +2,6 @@
 // Grid: x, persistent blocks that walk over tiles of 16 rows. See dmmv_tiles.cuh. A tile has `split`
 // warps of a block, or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256
 // columns at most; longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
-//@ tile = { warps = 8, split = 1, stages = 2, blocks = 1, steps = 72, head = 72832, cached = 1, ring = 1, rows = 2, columns = 2048 }
-//@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, 16), blocks * sm_count)"]
-//@ shared = "head + min(ceil_div(k, 256), steps) * 1088"
-//@ overlap = true
-//@ [arch.75]
-//@ tile = { steps = 0, head = 10240, ring = 0 }
-//@ [arch.80]
-//@ tile = { split = 2, head = 46208, cached = 0, ring = 0 }
-//@ [arch.86]
-//@ tile = { warps = 4, steps = 70, head = 23168, cached = 0, ring = 0 }
-//@ [arch.90]
-//@ tile = { warps = 16, split = 1, head = 145536, cached = 1, ring = 1 }
-//@ [arch.120]
-//@ tile = { warps = 4, steps = 70, head = 23168, cached = 0, ring = 0 }
 #include "zinc/dmmv_mxfp4.h"
 
 #include "zinc/dmmv_tiles.cuh"

@@ -5,15 +5,6 @@
 // Else: grid x, persistent blocks that walk over tiles of 16 rows. See dmmv_tiles.cuh. A tile has `split`
 // warps of a block, or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256
 // columns at most; longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
-//@ tile = { warps = 16, split = 4, stages = 1, blocks = 1, steps = 72, head = 10240, rows = 2, columns = 2048, few = 16777216, few_rows = 8, mid = 8388608, mid_rows = 8, tiny = 2097152, tiny_rows = 4 }
-//@ block = ["(a_offset % 16 + ceil_div(max(k, 1), 8192) - 1) * few + m * max(k, 256) <= few ? (k <= 4096 ? 128 : 256) : 32 * warps"]
-//@ grid = ["(a_offset % 16 + ceil_div(max(k, 1), 8192) - 1) * few + m * max(k, 256) <= few ? ceil_div(m, (m * k <= tiny ? tiny_rows : m * k <= mid ? mid_rows : few_rows) * (k <= 4096 ? (8 - 8 % max(ceil_div(k, 512), 1)) / max(ceil_div(k, 512), 1) : 1)) : min(ceil_div(m, 16), blocks * sm_count)"]
-//@ shared = "(a_offset % 16 + ceil_div(max(k, 1), 8192) - 1) * few + m * max(k, 256) <= few ? (k <= 4096 ? 8 : 16) * (2048 + 4 * few_rows) : head + min(ceil_div(k, 256), steps) * 1120"
-//@ overlap = true
-//@ [arch.75]
-//@ tile = { steps = 0 }
-//@ [arch.80]
-//@ tile = { steps = 72 }
 #include "zinc/dmmv_q4k.h"
 
 #include "zinc/dmmv_few.cuh"

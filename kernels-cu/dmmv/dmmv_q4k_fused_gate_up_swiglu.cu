@@ -2,15 +2,6 @@
 // Grid: x, persistent blocks that walk over tiles of 8 rows of both matrices. See dmmv_tiles.cuh. A tile has `split`
 // warps of a block, or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256
 // columns at most; longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
-//@ tile = { warps = 16, split = 4, stages = 1, blocks = 1, steps = 72, head = 10240, rows = 2, columns = 2048 }
-//@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, 8), blocks * sm_count)"]
-//@ shared = "head + min(ceil_div(k, 256), steps) * 1120"
-//@ overlap = true
-//@ [arch.75]
-//@ tile = { steps = 0 }
-//@ [arch.80]
-//@ tile = { steps = 72 }
 #include "zinc/dmmv_q4k_fused_gate_up_swiglu.h"
 
 #include "zinc/dmmv_tiles_fused.cuh"

@@ -2,9 +2,6 @@
 // Grid: x, persistent blocks that walk over groups of warps * rows rows; each warp has `rows` of them, each lane every
 // 32nd unit of 32 columns. Every block merges for itself and stages a in shared memory, all of it,
 // since k is at most 4096.
-//@ tile = { warps = 8, rows = 2, columns = 4096, blocks = 4 }
-//@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, warps * rows), blocks * sm_count)"]
 #include "zinc/dmmv_q4k_o_proj_merge.h"
 
 #include "zinc/attention_merge.cuh"

@@ -3,21 +3,6 @@
 // `split` warps of a block, or more where tiles are few. The block makes int8 planes of its vectors in shared memory,
 // `steps` * 256 columns at most, over all vectors; longer, misaligned or extreme ones go through f32 arithmetic in
 // stretches of `columns` columns.
-//@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 136, head = 69760, rows = 1, columns = 512 }
-//@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, 16), blocks * sm_count)", "ceil_div(num_cols, 8)"]
-//@ shared = "head + min(ceil_div(k, 256) * min(max(num_cols, 2) * 2, 8), steps) * 1152"
-//@ overlap = true
-//@ [arch.75]
-//@ tile = { steps = 0, head = 20480 }
-//@ [arch.80]
-//@ tile = { steps = 80 }
-//@ [arch.86]
-//@ tile = { warps = 4, split = 1, steps = 56, head = 34944 }
-//@ [arch.90]
-//@ tile = { steps = 136 }
-//@ [arch.120]
-//@ tile = { warps = 4, split = 1, steps = 56, head = 34944 }
 #include "zinc/dmmv_q6k_batch_kpar.h"
 
 #include "zinc/dmmv_tiles.cuh"

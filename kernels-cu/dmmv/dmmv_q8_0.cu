@@ -5,22 +5,6 @@
 // Else: grid x, persistent blocks that walk over tiles of 16 rows. See dmmv_tiles.cuh. A tile has `split`
 // warps of a block, or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256
 // columns at most; longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
-//@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 72, head = 74880, rows = 2, columns = 2048, threads = 256, few = 16777216, few_rows = 8, tiny = 2097152, tiny_rows = 4, copied = 4096 }
-//@ block = ["k % 64 * few + m * k > few ? 32 * warps : m * k <= tiny ? 32 * min(max(ceil_div(k, 256), 1), 8) : (k % 256 + a_offset % 16) * copied + k <= copied ? 32 * min(k / 256, 8) : 32 * min(ceil_div(k, 512), 8)"]
-//@ grid = ["k % 64 * few + m * k > few ? min(ceil_div(m, 16), blocks * sm_count) : m * k <= tiny ? ceil_div(m, tiny_rows) : (k % 256 + a_offset % 16) * copied + k <= copied ? max(ceil_div(m, 64), min(ceil_div(m, 16), sm_count)) : ceil_div(m, few_rows)"]
-//@ shared = "k % 64 * few + m * k > few ? head + min(ceil_div(k, 256), steps) * 1088 : m * k <= tiny ? 32 * few_rows : (k % 256 + a_offset % 16) * copied + k <= copied ? k / 256 * 1088 + 32 + (k <= 2048 ? 48 * (k / 256 * 272 + 16) : 32 * 2192) : 32 * few_rows"
-//@ overlap = true
-//@ early = ["weights"]
-//@ [arch.75]
-//@ tile = { steps = 0, head = 10240, copied = 0 }
-//@ [arch.80]
-//@ tile = { steps = 72, head = 74880, copied = 0 }
-//@ [arch.86]
-//@ tile = { warps = 4, split = 1, steps = 56, head = 37504, copied = 0 }
-//@ [arch.90]
-//@ tile = { warps = 16, split = 4, steps = 72, head = 149632, threads = 512 }
-//@ [arch.120]
-//@ tile = { warps = 4, split = 1, steps = 56, head = 37504, copied = 0 }
 #include "zinc/dmmv_q8_0.h"
 
 #include "zinc/dmmv_copied.cuh"

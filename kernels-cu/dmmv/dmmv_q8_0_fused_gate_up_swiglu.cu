@@ -3,21 +3,6 @@
 // Grid: x, persistent blocks that walk over tiles of 8 rows of both matrices. See dmmv_tiles.cuh. A tile has `split`
 // warps of a block, or more where tiles are few. The block makes int8 planes of x in shared memory, `steps` * 256
 // columns at most; longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
-//@ tile = { warps = 8, split = 2, stages = 2, blocks = 1, steps = 72, head = 74880, rows = 2, columns = 2048, threads = 256, few = 2097152, few_rows = 4 }
-//@ block = ["k % 64 * few + m * k <= few ? 32 * min(max(ceil_div(k, 256), 1), 8) : 32 * warps"]
-//@ grid = ["k % 64 * few + m * k <= few ? ceil_div(m, few_rows) : min(ceil_div(m, 8), blocks * sm_count)"]
-//@ shared = "k % 64 * few + m * k <= few ? 64 * few_rows : head + min(ceil_div(k, 256), steps) * 1088"
-//@ overlap = true
-//@ [arch.75]
-//@ tile = { steps = 0, head = 10240 }
-//@ [arch.80]
-//@ tile = { steps = 72, head = 74880 }
-//@ [arch.86]
-//@ tile = { warps = 4, split = 1, steps = 56, head = 37504 }
-//@ [arch.90]
-//@ tile = { warps = 16, split = 4, steps = 72, head = 149632, threads = 512 }
-//@ [arch.120]
-//@ tile = { warps = 4, split = 1, steps = 56, head = 37504 }
 #include "zinc/dmmv_q8_0_fused_gate_up_swiglu.h"
 
 #include "zinc/dmmv_few.cuh"

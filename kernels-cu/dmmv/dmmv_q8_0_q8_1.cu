@@ -1,9 +1,6 @@
 // y = W x or y += W x for a q8_0 matrix and a q8_1 vector: exact int8 dot products per block of 32 columns.
 // Grid: x, persistent blocks that walk over groups of warps * rows rows; each warp has `rows` of them, each lane every
 // 32nd block of a row.
-//@ tile = { warps = 8, rows = 2, blocks = 4 }
-//@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, warps * rows), blocks * sm_count)"]
 #include "zinc/dmmv_q8_0_q8_1.h"
 
 #include "zinc/dmmv_int8.cuh"

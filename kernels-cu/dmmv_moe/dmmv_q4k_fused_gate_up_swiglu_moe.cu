@@ -5,19 +5,6 @@
 // steps of 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8
 // planes of its part of the vector, `steps` steps at most; longer, misaligned or extreme ones go through f32 arithmetic
 // in stretches of `columns` columns.
-//@ tile = { warps = 8, blocks = 2, steps = 8, head = 10240, sets = 1, rows = 1, columns = 2048, few = 16777215, few_rows = 4, halves = 1 }
-//@ block = ["(expert_stride % 16 + ceil_div(max(k, 1), 8192) - 1) * few + n_slots * m * max(k, 256) <= few ? (halves == 1 ? 32 * min(max(k / 256, 1), 8) : k <= 4096 ? 128 : 256) : 32 * warps"]
-//@ grid = ["(expert_stride % 16 + ceil_div(max(k, 1), 8192) - 1) * few + n_slots * m * max(k, 256) <= few ? ceil_div(m, halves == 1 ? 16 : few_rows * (k <= 4096 ? (8 - 8 % max(ceil_div(k, 512), 1)) / max(ceil_div(k, 512), 1) : 1)) : min(ceil_div(m, 16 * sets), ceil_div(blocks * sm_count, n_slots))", "min(n_slots, 65535)"]
-//@ shared = "(expert_stride % 16 + ceil_div(max(k, 1), 8192) - 1) * few + n_slots * m * max(k, 256) <= few ? (halves == 1 ? min(max(k / 256, 1), 8) * 1088 : (k <= 4096 ? 8 : 16) * (2048 + 8 * few_rows)) : max(head, warps * (384 + min(max(ceil_div(ceil_div(k, 256), warps), 2), steps) * 1152))"
-//@ overlap = true
-//@ [arch.75]
-//@ tile = { steps = 0, halves = 0 }
-//@ [arch.80]
-//@ tile = { steps = 8, halves = 0 }
-//@ [arch.90]
-//@ tile = { steps = 8 }
-//@ [arch.120]
-//@ tile = { blocks = 1, steps = 8 }
 #include "zinc/dmmv_q4k_fused_gate_up_swiglu_moe.h"
 
 #include "zinc/dmmv_few_halves.cuh"

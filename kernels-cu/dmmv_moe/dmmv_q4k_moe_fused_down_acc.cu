@@ -2,21 +2,6 @@
 // Grid: x over tiles of 16 rows, walked with the grid's stride; the steps of 256 columns of all slots are dealt out to
 // the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of its part of the vectors, `steps` steps
 // at most; more, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
-//@ tile = { warps = 16, blocks = 1, steps = 8, head = 10240, rows = 1, columns = 2048 }
-//@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, 16), blocks * sm_count)"]
-//@ shared = "max(head, warps * (256 + min(max(ceil_div(ceil_div(k, 256), warps), 2) * max(ceil_div(n_used * min(ceil_div(k, 256), warps), warps), 2), steps) * 1152))"
-//@ overlap = true
-//@ [arch.75]
-//@ tile = { steps = 0 }
-//@ [arch.80]
-//@ tile = { steps = 8 }
-//@ [arch.86]
-//@ tile = { steps = 5 }
-//@ [arch.90]
-//@ tile = { steps = 8 }
-//@ [arch.120]
-//@ tile = { steps = 5 }
 #include "zinc/dmmv_q4k_moe_fused_down_acc.h"
 
 #include "zinc/dmmv_moe_tiles.cuh"

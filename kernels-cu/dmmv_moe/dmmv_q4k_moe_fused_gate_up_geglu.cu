@@ -3,17 +3,6 @@
 // 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of
 // its part of the vector, `steps` steps at most; longer, misaligned or extreme ones go through f32 arithmetic in
 // stretches of `columns` columns.
-//@ tile = { warps = 8, blocks = 2, steps = 8, head = 10240, sets = 1, rows = 1, columns = 2048 }
-//@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, 16 * sets), ceil_div(blocks * sm_count, n_slots))", "min(n_slots, 65535)"]
-//@ shared = "max(head, warps * (384 + min(max(ceil_div(ceil_div(k, 256), warps), 2), steps) * 1152))"
-//@ overlap = true
-//@ [arch.75]
-//@ tile = { steps = 0 }
-//@ [arch.80]
-//@ tile = { steps = 8 }
-//@ [arch.120]
-//@ tile = { blocks = 1, steps = 8 }
 #include "zinc/dmmv_q4k_moe_fused_gate_up_geglu.h"
 
 #include "zinc/dmmv_moe_tiles.cuh"

@@ -3,15 +3,6 @@
 // rows, walked with the grid's stride; see dmmv_tiles.cuh. The block brings the vectors of the routes as halves to
 // shared memory, `steps` * 256 columns at most, over all vectors; longer, misaligned or extreme ones go through f32
 // arithmetic in stretches of `columns` columns.
-//@ tile = { warps = 8, split = 1, stages = 1, blocks = 1, steps = 72, head = 20480, vectors = 8, rows = 2, columns = 512 }
-//@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, 16), ceil_div(blocks * sm_count, n_blocks))", "min(n_blocks, 65535)"]
-//@ shared = "head + min(ceil_div(k, 256) * 8, steps) * 1072"
-//@ overlap = true
-//@ [arch.75]
-//@ tile = { steps = 0 }
-//@ [arch.80]
-//@ tile = { steps = 72 }
 #include "zinc/dmmv_q5k_moe_cols.h"
 
 #include "zinc/dmmv_moe_cols.cuh"

@@ -1,9 +1,5 @@
 // out += bias[src_offset ..]. Grid: x over tiles of threads * per_thread elements; a thread owns per_thread elements of
 // its block's tile, `threads` apart.
-//@ tile = { threads = 256, per_thread = 4 }
-//@ block = ["threads"]
-//@ grid = ["ceil_div(n, threads * per_thread)"]
-//@ overlap = true
 #include "zinc/bias_add.h"
 
 #include "zinc/elementwise.cuh"

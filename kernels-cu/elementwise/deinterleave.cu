@@ -1,9 +1,5 @@
 // Splits packed [query][gate] heads into two tensors. Grid: x over heads, `heads` to a block (y of the block); a thread
 // owns every blockDim.x-th span of four elements of both halves of its head.
-//@ tile = { threads = 64, heads = 4 }
-//@ block = ["min(threads, 32 * ceil_div(head_dim, 128))", "heads"]
-//@ grid = ["ceil_div(n_heads, heads)"]
-//@ overlap = true
 #include "zinc/deinterleave.h"
 
 #include "zinc/deinterleave.cuh"

@@ -1,9 +1,5 @@
 // a *= b. Grid: x over tiles of threads * per_thread elements; a thread owns per_thread elements of its
 // block's tile, `threads` apart. a and b may be the same buffer, hence no __restrict__.
-//@ tile = { threads = 256, per_thread = 4 }
-//@ block = ["threads"]
-//@ grid = ["ceil_div(n, threads * per_thread)"]
-//@ overlap = true
 #include "zinc/mul_elementwise.h"
 
 #include "zinc/elementwise.cuh"

@@ -1,9 +1,6 @@
 // y = W x or y += W x for a q4_K matrix and a q8_1 vector: exact int8 dot products per run of 16 columns.
 // Grid: x, persistent blocks that walk over groups of warps * rows rows; each warp has `rows` of them, each lane every
 // 32nd unit of 32 columns.
-//@ tile = { warps = 8, rows = 2, blocks = 3 }
-//@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, warps * rows), blocks * sm_count)"]
 #include "zinc/dmmv_q4k_q8_1.h"
 
 #include "zinc/dmmv_int8.cuh"

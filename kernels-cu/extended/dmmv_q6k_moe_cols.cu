@@ -3,21 +3,6 @@
 // rows, walked with the grid's stride; see dmmv_tiles.cuh. The block makes int8 planes of the vectors of the routes in
 // shared memory, `steps` * 256 columns at most, over all vectors; longer, misaligned or extreme ones go through f32
 // arithmetic in stretches of `columns` columns; on 12.0 all do, because the products do not fit its registers.
-//@ tile = { warps = 8, split = 1, stages = 1, blocks = 1, steps = 72, head = 39040, vectors = 8, rows = 2, columns = 512 }
-//@ block = ["32 * warps"]
-//@ grid = ["min(ceil_div(m, 16), ceil_div(blocks * sm_count, n_blocks))", "min(n_blocks, 65535)"]
-//@ shared = "head + min(ceil_div(k, 256) * 8, steps) * 1152"
-//@ overlap = true
-//@ [arch.75]
-//@ tile = { steps = 0 }
-//@ [arch.80]
-//@ tile = { steps = 72 }
-//@ [arch.86]
-//@ tile = { steps = 48 }
-//@ [arch.90]
-//@ tile = { steps = 72 }
-//@ [arch.120]
-//@ tile = { steps = 0, vectors = 4 }
 #include "zinc/dmmv_q6k_moe_cols.h"
 
 #include "zinc/dmmv_moe_cols.cuh"

@@ -1,9 +1,5 @@
 // Dequantises the rows of the embedding table that device-resident ids name. Grid: x over (id, tile of threads *
 // per_thread elements); a thread owns per_thread elements of its block's tile, by spans of four where rows allow it.
-//@ tile = { threads = 256, per_thread = 8 }
-//@ block = ["threads"]
-//@ grid = ["n_rows * ceil_div(cols, threads * per_thread)"]
-//@ overlap = true
 #include "zinc/embed_gather.h"
 
 #include "zinc/elementwise.cuh"

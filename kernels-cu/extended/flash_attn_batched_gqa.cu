@@ -1,18 +1,5 @@
 // flash_attn_batched for heads of 256 elements. Grid: x over (tile of 8 * warps queries, query head), heads fastest;
 // the block owns one head of its queries, a warp eight of them.
-//@ tile = { warps = 4, keys = 32, mma = 1 }
-//@ block = ["32 * warps"]
-//@ grid = ["ceil_div(n_queries, 8 * warps) * n_heads"]
-//@ shared = "max(keys * (2 * 1024 + 16 + 32 * warps), mma * (128 * 256 + 2048 + warps * (64 * 256 + 1536)))"
-//@ overlap = true
-//@ [arch.75]
-//@ tile = { warps = 4, keys = 16, mma = 0 }
-//@ [arch.80]
-//@ tile = { warps = 4, keys = 32, mma = 0 }
-//@ [arch.90]
-//@ tile = { warps = 4, keys = 32, mma = 1 }
-//@ [arch.120]
-//@ tile = { warps = 4, keys = 32, mma = 0 }
 #include "zinc/flash_attn_batched_gqa.h"
 
 #include "zinc/attention_batch.cuh"

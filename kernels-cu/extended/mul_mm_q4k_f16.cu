@@ -1,21 +1,6 @@
 // D = A B for a q4_k matrix and n tokens in binary16, as pack_act_f16 writes them.
 // Grid: x over tiles of `rows` rows by `tokens` tokens, tokens first; a warp owns its rows for all tokens of the tile.
 // By wgmma, blocks walk over the tiles, which have fewer tokens where there are no more of these, or few tiles.
-//@ tile = { rows = 64, tokens = 64, threads = 128, blocks = 1, small_tokens = 64, few = 0, shared_bytes = 65536 }
-//@ block = ["threads"]
-//@ grid = ["min(ceil_div(m, rows) * ceil_div(n, tokens), 2147483647)"]
-//@ shared = "shared_bytes"
-//@ [arch.80]
-//@ tile = { rows = 128, tokens = 64, threads = 128, blocks = 1, shared_bytes = 116000 }
-//@ [arch.86]
-//@ tile = { rows = 64, tokens = 64, threads = 128, blocks = 1, shared_bytes = 65536 }
-//@ [arch.90]
-//@ tile = { rows = 128, tokens = 64, threads = 128, blocks = 1, shared_bytes = 116000 }
-//@ [arch.90a]
-//@ tile = { rows = 128, tokens = 256, small_tokens = 64, few = 66, threads = 384, blocks = 1, shared_bytes = 232448 }
-//@ grid = ["min(ceil_div(m, rows) * ceil_div(n, n <= small_tokens ? small_tokens : ceil_div(m, rows) * ceil_div(n, tokens) < few ? small_tokens : tokens), sm_count)"]
-//@ [arch.120]
-//@ tile = { rows = 64, tokens = 64, threads = 128, blocks = 1, shared_bytes = 65536 }
 #include "zinc/mul_mm_q4k_f16.h"
 
 #include "zinc/mul_mm_f16.cuh"

@@ -1,10 +1,6 @@
 // Rounds a token-major f32 matrix to f16, one power of two per token, in the order of mul_mm_*_f16. Grid: x over the
 // tokens; the block owns one. A warp owns spans of 512 columns in turn, of which it holds the first in registers and
 // fetches those of a longer token twice. A lane loads four columns out of every 128 of a span.
-//@ tile = { max_warps = 32, span_columns = 512 }
-//@ block = ["32 * min(max_warps, ceil_div(k, span_columns))"]
-//@ grid = ["n"]
-//@ overlap = true
 #include "zinc/pack_act_f16.h"
 
 #include "zinc/half.cuh"

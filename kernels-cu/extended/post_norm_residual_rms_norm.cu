@@ -1,12 +1,6 @@
 // Norms a branch, adds it to the stream, norms the stream. Grid: x over token rows; the block owns one row, a thread
 // its spans in turn, of which it holds the first `held` elements of the branch and of the sum in registers. Those of a
 // longer row it forms anew in each pass, from the same values and by the same operations.
-//@ tile = { max_warps = 32, held = 8 }
-//@ block = ["32 * min(max_warps, ceil_div(n, 32 * held))"]
-//@ grid = ["n_tokens"]
-//@ overlap = true
-//@ [arch.120]
-//@ tile = { max_warps = 16 }
 #include "zinc/post_norm_residual_rms_norm.h"
 
 #include "zinc/norm.cuh"

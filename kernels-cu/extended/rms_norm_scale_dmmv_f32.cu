@@ -1,9 +1,5 @@
 // Weightless RMS norm, per-channel scale and router product. Grid: x over the m rows; the block owns one row and sums
 // over the vector, a thread four consecutive elements at a time.
-//@ tile = { threads = 256 }
-//@ block = ["threads"]
-//@ grid = ["m"]
-//@ overlap = true
 #include "zinc/rms_norm_scale_dmmv_f32.h"
 
 #include "zinc/norm_matvec.cuh"

@@ -1,9 +1,5 @@
 // Copies one token's K and V into their cache slot. Grid: x over tiles of threads * per_thread elements; a thread owns
 // per_thread elements of its block's tile, `threads` apart, of both vectors.
-//@ tile = { threads = 256, per_thread = 4 }
-//@ block = ["threads"]
-//@ grid = ["ceil_div(kv_dim, threads * per_thread)"]
-//@ overlap = true
 #include "zinc/kv_cache_write.h"
 
 #include "zinc/elementwise.cuh"

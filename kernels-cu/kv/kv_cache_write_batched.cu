@@ -1,9 +1,5 @@
 // Copies the K and V rows of consecutive tokens into their paged cache slots. Grid: x over (token, tile of threads *
 // per_thread elements); a thread owns per_thread elements of its block's tile, `threads` apart, of both rows.
-//@ tile = { threads = 256, per_thread = 4 }
-//@ block = ["threads"]
-//@ grid = ["n_tokens * ceil_div(kv_dim, threads * per_thread)"]
-//@ overlap = true
 #include "zinc/kv_cache_write_batched.h"
 
 #include "zinc/elementwise.cuh"

@@ -1,10 +1,6 @@
 // How many cells of a strided routing view name each expert. Grid: x over groups of `experts` experts; the block counts
 // those of its group in shared memory, by integer additions whose order does not matter; it scans the whole view, a
 // thread every `threads`-th cell.
-//@ tile = { threads = 1024, experts = 32 }
-//@ block = ["threads"]
-//@ grid = ["ceil_div(n_experts, experts)"]
-//@ overlap = true
 #include "zinc/count_experts.h"
 
 ZINC_KERNEL void __launch_bounds__(count_experts_tile::threads)

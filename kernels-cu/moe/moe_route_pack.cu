@@ -2,10 +2,6 @@
 // `experts` experts, whose lists and work blocks the block writes. Warp w owns a contiguous share of all routes, which
 // it scans twice: once to count the routes of every expert, once to place those of the block's experts after the ones
 // of the warps before it. The counts that all blocks need are found by each of them.
-//@ tile = { threads = 1024, experts = 16, max_experts = 256 }
-//@ block = ["threads"]
-//@ grid = ["ceil_div(n_experts, experts)"]
-//@ overlap = true
 #include "zinc/moe_route_pack.h"
 
 #include "zinc/route_pack.cuh"

@@ -1,9 +1,5 @@
 // accum += the routing-weighted sum of the selected experts' outputs. Grid: x over tiles of threads * per_thread
 // elements; a thread owns per_thread elements of its block's tile and loops over the experts.
-//@ tile = { threads = 128, per_thread = 4 }
-//@ block = ["threads"]
-//@ grid = ["ceil_div(n, threads * per_thread)"]
-//@ overlap = true
 #include "zinc/moe_weighted_acc.h"
 
 #include "zinc/weighted_sum.cuh"

@@ -1,9 +1,5 @@
 // moe_weighted_acc for a batch of tokens. Grid: x over (token, tile of threads * per_thread elements); a thread owns
 // per_thread elements of its block's tile and loops over the token's experts.
-//@ tile = { threads = 256, per_thread = 4 }
-//@ block = ["threads"]
-//@ grid = ["n_tokens * ceil_div(hidden_dim, threads * per_thread)"]
-//@ overlap = true
 #include "zinc/moe_weighted_acc_batch.h"
 
 #include "zinc/weighted_sum.cuh"

@@ -1,9 +1,5 @@
 // Multiplies each selected expert's output by that expert's scalar. Grid: x over (slot, tile of threads * per_thread
 // elements); a thread owns per_thread elements of its block's tile, `threads` apart.
-//@ tile = { threads = 256, per_thread = 4 }
-//@ block = ["threads"]
-//@ grid = ["n_used * ceil_div(hidden_dim, threads * per_thread)"]
-//@ overlap = true
 #include "zinc/per_expert_scale.h"
 
 #include "zinc/elementwise.cuh"

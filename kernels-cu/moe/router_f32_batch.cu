@@ -4,21 +4,6 @@
 // By wgmma, tiles of `wide_rows` rows by `wide_tokens` tokens from `wide_many` tokens on, where a block's columns fit
 // its shared memory and all clusters run at once. Up to `few` tokens: x over pairs of rows, a warp owns one row and all
 // the tokens. Up to `few` rows: the same with rows and tokens exchanged.
-//@ tile = { rows = 64, tokens = 32, many = 65, many_rows = 128, many_tokens = 64, few = 8, mma = 1, wide_rows = 128, wide_tokens = 80, wide_many = 65, wide_tiles = 14, wide_columns = 256, wide_bytes = 216064 }
-//@ block = ["min(m, n_tokens) <= few ? 64 : 256"]
-//@ grid = ["min(m, n_tokens) <= few ? ceil_div(n_tokens <= few ? m : n_tokens, 2) : (n_tokens < wide_many ? 1 : max(max(k % 64, k - wide_columns), ceil_div(m, wide_rows) * ceil_div(n_tokens, wide_tokens) - wide_tiles)) <= 0 ? ceil_div(m, wide_rows) * ceil_div(n_tokens, wide_tokens) * cluster : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) * cluster"]
-//@ shared = "mma == 0 ? 0 : min(m, n_tokens) <= few ? 0 : (n_tokens < wide_many ? 1 : max(max(k % 64, k - wide_columns), ceil_div(m, wide_rows) * ceil_div(n_tokens, wide_tokens) - wide_tiles)) <= 0 ? wide_bytes : max(tokens * (rows + 4) * 16, many_tokens * (many_rows + 4) * 4) + 32"
-//@ overlap = true
-//@ [arch.75]
-//@ tile = { rows = 32, tokens = 32, many_rows = 32, many_tokens = 32, mma = 0, wide_tiles = 0 }
-//@ [arch.80]
-//@ tile = { rows = 64, tokens = 32, many = 2048, many_rows = 128, many_tokens = 64, mma = 1, wide_tiles = 0 }
-//@ [arch.90]
-//@ tile = { wide_tiles = 0 }
-//@ cluster = "min(m, n_tokens) <= few ? 1 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= (n_tokens >= many ? 7 : 0) ? (sm_count >= 132 ? 16 : 8) : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 14 ? 8 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 17 ? 6 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 30 ? 4 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 39 ? 3 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 66 ? 2 : 1"
-//@ [arch.90a]
-//@ tile = { wide_many = 193, wide_columns = 2048 }
-//@ cluster = "min(m, n_tokens) <= few ? 1 : (n_tokens < wide_many ? 1 : max(max(k % 64, k - wide_columns), ceil_div(m, wide_rows) * ceil_div(n_tokens, wide_tokens) - wide_tiles)) <= 0 ? 8 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= (n_tokens >= many ? 7 : 0) ? (sm_count >= 132 ? 16 : 8) : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 14 ? 8 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 17 ? 6 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 30 ? 4 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 39 ? 3 : ceil_div(m, n_tokens >= many ? many_rows : rows) * ceil_div(n_tokens, n_tokens >= many ? many_tokens : tokens) <= 66 ? 2 : 1"
 #include "zinc/router_f32_batch.h"
 
 #include "zinc/norm_matvec.cuh"

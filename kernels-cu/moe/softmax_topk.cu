@@ -1,8 +1,5 @@
 // The k largest router logits of one token and their softmax weights. Grid: one block of one warp; a lane owns every
 // 32nd expert.
-//@ block = ["32"]
-//@ grid = ["1"]
-//@ overlap = true
 #include "zinc/softmax_topk.h"
 
 #include "zinc/topk.cuh"

@@ -1,9 +1,5 @@
 // softmax_topk_v2 for a run of tokens. Grid: x over groups of `warps` tokens; a warp owns one token, a lane every 32nd
 // expert.
-//@ tile = { warps = 4, max_selected = 16 }
-//@ block = ["32 * warps"]
-//@ grid = ["ceil_div(n_tokens, warps)"]
-//@ overlap = true
 #include "zinc/softmax_topk_batch.h"
 
 #include "zinc/topk.cuh"

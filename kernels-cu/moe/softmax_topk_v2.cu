@@ -1,9 +1,5 @@
 // The k largest truncated router logits of one token and their softmax weights. Grid: one block of one warp; a lane
 // owns every 32nd expert.
-//@ tile = { max_selected = 16 }
-//@ block = ["32"]
-//@ grid = ["1"]
-//@ overlap = true
 #include "zinc/softmax_topk_v2.h"
 
 #include "zinc/topk.cuh"

@@ -1,18 +1,5 @@
 // D = A B for a q4_K matrix and n tokens quantized to int8: exact integer sums per block of columns.
 // Grid: x over tiles of `rows` rows by `tokens` tokens, tokens first, or over smaller ones where these are few.
-//@ tile = { rows = 64, tokens = 64, small_rows = 64, small_tokens = 64, few = 0, threads = 128, blocks = 2, shared_bytes = 23552 }
-//@ block = ["threads"]
-//@ grid = ["min(ceil_div(m, small_rows) * ceil_div(n, small_tokens), 2147483647)"]
-//@ shared = "shared_bytes"
-//@ [arch.80]
-//@ tile = { rows = 128, tokens = 64, small_rows = 64, small_tokens = 64, few = 128, threads = 128, blocks = 2, shared_bytes = 80400 }
-//@ [arch.90]
-//@ tile = { rows = 128, tokens = 128, small_rows = 64, small_tokens = 64, few = 132, threads = 128, blocks = 2, shared_bytes = 105744 }
-//@ [arch.120]
-//@ tile = { rows = 128, tokens = 64, small_rows = 64, small_tokens = 64, few = 128, threads = 128, blocks = 2, shared_bytes = 80400 }
-//@ [arch.90a]
-//@ tile = { rows = 64, tokens = 256, small_rows = 64, small_tokens = 128, few = 100, threads = 384, blocks = 1, shared_bytes = 138224 }
-//@ grid = ["min(ceil_div(m, small_rows) * ceil_div(n, small_tokens), sm_count)"]
 #include "zinc/mul_mm_q4k_full_dp4a.h"
 
 #include "zinc/mul_mm_int8.cuh"

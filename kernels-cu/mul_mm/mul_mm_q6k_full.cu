@@ -1,15 +1,5 @@
 // D = A B for a q6_K matrix and n f32 tokens.
 // Grid: x over tiles of `rows` rows by `tokens` tokens, tokens first; a warp owns 64 of the rows for 32 tokens.
-//@ tile = { rows = 128, tokens = 32, threads = 64, blocks = 1, shared_bytes = 53264 }
-//@ block = ["threads"]
-//@ grid = ["min(ceil_div(m, rows) * ceil_div(n, tokens), 2147483647)"]
-//@ shared = "shared_bytes"
-//@ [arch.80]
-//@ tile = { rows = 128, tokens = 64, threads = 128, blocks = 1, shared_bytes = 69648 }
-//@ [arch.90]
-//@ tile = { rows = 128, tokens = 128, threads = 256, blocks = 1, shared_bytes = 102416 }
-//@ [arch.120]
-//@ tile = { rows = 128, tokens = 64, threads = 128, blocks = 1, shared_bytes = 69648 }
 #include "zinc/mul_mm_q6k_full.h"
 
 #include "zinc/mul_mm.cuh"

@@ -1,19 +1,6 @@
 // D = A B for a q8_0 matrix and n f32 tokens.
 // Grid: x over tiles of `rows` rows by `tokens` tokens, tokens first; a warp owns 64 of the rows for 32 tokens, or,
 // by wgmma, 32 rows for all tokens, in smaller tiles where these are few.
-//@ tile = { rows = 128, tokens = 32, small_rows = 128, small_tokens = 32, few = 0, threads = 64, blocks = 1, shared_bytes = 51216 }
-//@ block = ["threads"]
-//@ grid = ["min(ceil_div(m, rows) * ceil_div(n, tokens), 2147483647)"]
-//@ shared = "shared_bytes"
-//@ [arch.80]
-//@ tile = { rows = 256, tokens = 32, threads = 128, blocks = 1, shared_bytes = 86032 }
-//@ [arch.90]
-//@ tile = { rows = 256, tokens = 64, threads = 256, blocks = 1, shared_bytes = 102416 }
-//@ [arch.90a]
-//@ tile = { rows = 256, tokens = 128, small_rows = 128, small_tokens = 64, few = 64, threads = 384, blocks = 1, shared_bytes = 232448 }
-//@ grid = ["min(ceil_div(m, rows) * ceil_div(n, tokens) < few ? ceil_div(m, small_rows) * ceil_div(n, small_tokens) : ceil_div(m, rows) * ceil_div(n, tokens), 2147483647)"]
-//@ [arch.120]
-//@ tile = { rows = 256, tokens = 32, threads = 128, blocks = 1, shared_bytes = 86032 }
 #include "zinc/mul_mm_q8_0.h"
 
 #include "zinc/mul_mm.cuh"

@@ -1,9 +1,5 @@
 // Per-head RMS norm, then rotary embedding, in place. Grid: x over heads; the block owns one head, a thread every
 // blockDim.x-th pair of it. The norm factor's reduction lies between all loads and the first store.
-//@ tile = { max_warps = 8 }
-//@ block = ["32 * min(max_warps, ceil_div(head_dim, 64))"]
-//@ grid = ["n_heads"]
-//@ overlap = true
 #include "zinc/norm_rope.h"
 
 #include "zinc/norm_rope.cuh"

@@ -1,10 +1,6 @@
 // Per-head norm and rotary embedding of one token's Q in place and of its K into the K cache, and its V, copied or
 // normalised, into the V cache. Grid: x over the heads of Q, then of K, then of V; the block owns one head, a thread
 // every blockDim.x-th pair (Q, K) or element (V).
-//@ tile = { max_warps = 8 }
-//@ block = ["32 * min(max_warps, ceil_div(head_dim, 64))"]
-//@ grid = ["n_q_heads + 2 * n_k_heads"]
-//@ overlap = true
 #include "zinc/qk_norm_rope_kv_write.h"
 
 #include "zinc/norm_rope.cuh"

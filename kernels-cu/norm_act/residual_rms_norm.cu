@@ -1,10 +1,6 @@
 // hidden += scale * residual, then norm_out = (weights * hidden) * r, r the inverse RMS of the updated row. Grid: x
 // over token rows; the block owns one row, with enough warps that a thread holds its `held` elements in registers where
 // the row allows it; a longer row reads the updated values back.
-//@ tile = { max_warps = 32, held = 8 }
-//@ block = ["32 * min(max_warps, ceil_div(n, 32 * held))"]
-//@ grid = ["n_tokens"]
-//@ overlap = true
 #include "zinc/residual_rms_norm.h"
 
 #include "zinc/norm.cuh"

@@ -1,9 +1,5 @@
 // hidden += (weights * src) * r row by row, r the inverse RMS of the row of src. Grid: x over token rows; the block
 // owns one row, with enough warps that a thread holds its `held` elements in registers where the row allows it.
-//@ tile = { max_warps = 32, held = 8 }
-//@ block = ["32 * min(max_warps, ceil_div(n, 32 * held))"]
-//@ grid = ["n_tokens"]
-//@ overlap = true
 #include "zinc/rms_norm_add.h"
 
 #include "zinc/norm.cuh"

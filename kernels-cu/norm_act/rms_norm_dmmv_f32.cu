@@ -1,9 +1,5 @@
 // RMS norm of the hidden vector and its product with the router matrix. Grid: x over the m rows, then one block that
 // stores the normalised vector; a row's block sums over the vector, a thread four consecutive elements at a time.
-//@ tile = { threads = 256, held = 4 }
-//@ block = ["threads"]
-//@ grid = ["m + 1"]
-//@ overlap = true
 #include "zinc/rms_norm_dmmv_f32.h"
 
 #include "zinc/norm_matvec.cuh"

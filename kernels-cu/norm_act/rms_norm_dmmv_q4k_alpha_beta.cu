@@ -1,10 +1,6 @@
 // RMS norm of the hidden vector and its products with the two small f32 SSM projections (the q4k of the name is
 // historical). Grid: x over the m rows, then one block that stores the normalised vector; a row's block sums over row j
 // of both matrices, a thread four consecutive elements at a time.
-//@ tile = { threads = 256, held = 4 }
-//@ block = ["threads"]
-//@ grid = ["m + 1"]
-//@ overlap = true
 #include "zinc/rms_norm_dmmv_q4k_alpha_beta.h"
 
 #include "zinc/norm_matvec.cuh"

@@ -1,10 +1,6 @@
 // y = weight * (x * r) row by row, r the inverse RMS of the row of x. Grid: x over rows; the block owns one row, with
 // enough warps that a thread holds its `held` elements in registers where the row allows it, or `short_rows` rows of
 // one warp each (y of the block). y may be x.
-//@ tile = { max_warps = 32, held = 8, short_rows = 8 }
-//@ block = ["32 * min(max_warps, ceil_div(n, 32 * held))", "max(1, short_rows * (2 - ceil_div(n, 32 * held)))"]
-//@ grid = ["ceil_div(n_rows, max(1, short_rows * (2 - ceil_div(n, 32 * held))))"]
-//@ overlap = true
 #include "zinc/rms_norm_mul.h"
 
 #include "zinc/norm.cuh"

@@ -1,9 +1,5 @@
 // y = x * sigmoid(gate). Grid: x over tiles of threads * per_thread elements; a thread owns per_thread elements of its
 // block's tile, `threads` apart. y may be x or gate, hence no __restrict__.
-//@ tile = { threads = 256, per_thread = 4, few = 16384 }
-//@ block = ["threads"]
-//@ grid = ["ceil_div(n, n <= few ? threads : threads * per_thread)"]
-//@ overlap = true
 #include "zinc/sigmoid_mul.h"
 
 #include "zinc/activation.cuh"

@@ -1,9 +1,5 @@
 // accum += sigmoid(gate[0]) * src. Grid: x over tiles of threads * per_thread elements; a thread owns per_thread
 // elements of its block's tile, `threads` apart, and evaluates the one sigmoid itself.
-//@ tile = { threads = 256, per_thread = 4, few = 16384 }
-//@ block = ["threads"]
-//@ grid = ["ceil_div(n, n <= few ? threads : threads * per_thread)"]
-//@ overlap = true
 #include "zinc/sigmoid_scale_acc.h"
 
 #include "zinc/activation.cuh"

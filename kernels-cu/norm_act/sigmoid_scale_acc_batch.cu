@@ -1,9 +1,5 @@
 // accum += sigmoid(gate) * src with one gate per token. Grid: x over (token, tile of threads * per_thread elements); a
 // thread owns per_thread elements of its block's tile, `threads` apart, and evaluates the token's sigmoid itself.
-//@ tile = { threads = 256, per_thread = 4 }
-//@ block = ["threads"]
-//@ grid = ["n_tokens * ceil_div(hidden_dim, threads * per_thread)"]
-//@ overlap = true
 #include "zinc/sigmoid_scale_acc_batch.h"
 
 #include "zinc/activation.cuh"

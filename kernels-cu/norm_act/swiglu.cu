@@ -1,9 +1,5 @@
 // y = SiLU(gate) * up. Grid: x over tiles of threads * per_thread elements; a thread owns per_thread elements of
 // its block's tile, `threads` apart, or of few elements one. y may be gate or up, hence no __restrict__.
-//@ tile = { threads = 128, per_thread = 4, few = 16384 }
-//@ block = ["threads"]
-//@ grid = ["ceil_div(n, n <= few ? threads : threads * per_thread)"]
-//@ overlap = true
 #include "zinc/swiglu.h"
 
 #include "zinc/activation.cuh"

@@ -1,9 +1,5 @@
 // The clamped SwiGLU variant of gpt-oss. Grid: x over tiles of threads * per_thread elements; a thread owns per_thread
 // elements of its block's tile, `threads` apart. y may be gate or up, hence no __restrict__.
-//@ tile = { threads = 256, per_thread = 4, few = 16384 }
-//@ block = ["threads"]
-//@ grid = ["ceil_div(n, n <= few ? threads : threads * per_thread)"]
-//@ overlap = true
 #include "zinc/swiglu_oai.h"
 
 #include "zinc/activation.cuh"

@@ -1,10 +1,6 @@
 // Quantises rows to packed int8 with one f32 scale per 32 elements, planar. Grid: x over the matrix as one vector;
 // eight lanes own one block, a lane four consecutive elements and the word of their quants, the first lane also the
 // scale.
-//@ tile = { threads = 256, blocks = 32 }
-//@ block = ["threads"]
-//@ grid = ["ceil_div(total_blocks, blocks)"]
-//@ overlap = true
 #include "zinc/quantize_act_q8.h"
 
 #include "zinc/quantize.cuh"

@@ -1,9 +1,5 @@
 // Quantises a vector to interleaved 36-byte Q8_1 blocks. Grid: x over the vector; eight lanes own one block, a lane
 // four consecutive elements and the word of their quants, the first lane also the word of the two f16 values.
-//@ tile = { threads = 256, blocks = 32 }
-//@ block = ["threads"]
-//@ grid = ["ceil_div(num_blocks, blocks)"]
-//@ overlap = true
 #include "zinc/quantize_q8_1.h"
 
 #include "zinc/half.cuh"

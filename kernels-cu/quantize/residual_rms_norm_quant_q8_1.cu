@@ -1,9 +1,5 @@
 // residual_rms_norm whose rows are also quantised. Grid: x over token rows; the block owns one row, a thread every
 // blockDim.x-th group of four elements; eight neighbouring lanes hold one block of 32.
-//@ tile = { max_warps = 32, held = 8 }
-//@ block = ["32 * min(max_warps, ceil_div(n, 32 * held))"]
-//@ grid = ["n_tokens"]
-//@ overlap = true
 #include "zinc/residual_rms_norm_quant_q8_1.h"
 
 #include "zinc/norm.cuh"

@@ -1,10 +1,6 @@
 // Rotary embedding of the heads of consecutive tokens. Grid: x over tokens; the block owns one token, the threads of
 // one threadIdx.y every blockDim.y-th head of it, an even number, and a thread every blockDim.x-th span of a head: of
 // its pairs, then of the tail that is only copied. y may be x.
-//@ tile = { threads = 128, ahead = 2 }
-//@ block = ["min(threads, ceil_div(stride - rope_dim / 2, 4))", "2 * ceil_div(threads, 2 * min(threads, ceil_div(stride - rope_dim / 2, 4)))"]
-//@ grid = ["n_tokens"]
-//@ overlap = true
 #include "zinc/rope_batched.h"
 
 #include "zinc/rope.cuh"

@@ -1,10 +1,6 @@
 // Rotary embedding of one token's heads. Grid: x over heads; the block owns one head of `stride` elements, a thread
 // every blockDim.x-th pair, then of the elements of the tail that is only copied: with so little work, few pairs to a
 // thread count more than wide accesses. y may be x.
-//@ tile = { max_warps = 8 }
-//@ block = ["32 * min(max_warps, ceil_div(stride - rope_dim / 2, 32))"]
-//@ grid = ["n_heads"]
-//@ overlap = true
 #include "zinc/rope_fused.h"
 
 #include "zinc/rope.cuh"

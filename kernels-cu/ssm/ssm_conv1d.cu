@@ -1,9 +1,5 @@
 // One token of the causal depthwise convolution, then SiLU. Grid: x over channels; a thread owns one channel and its
 // column of the ring.
-//@ tile = { threads = 128 }
-//@ block = ["threads"]
-//@ grid = ["ceil_div(conv_channels, threads)"]
-//@ overlap = true
 #include "zinc/ssm_conv1d.h"
 
 #include "zinc/conv1d.cuh"

@@ -1,10 +1,6 @@
 // The causal depthwise convolution and SiLU over consecutive tokens, in place. Grid: x over groups of 32 channels; a
 // lane owns one channel, a warp a segment of the tokens. Kernels of more than max_taps taps, which no model has, take
 // one warp and the ring in memory, token after token.
-//@ tile = { warps = 16, unroll = 8, max_taps = 8 }
-//@ block = ["32 * warps"]
-//@ grid = ["ceil_div(conv_channels, 32)"]
-//@ overlap = true
 #include "zinc/ssm_conv1d_batched.h"
 
 #include "zinc/conv1d.cuh"

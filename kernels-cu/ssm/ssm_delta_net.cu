@@ -1,11 +1,6 @@
 // Gated delta-rule recurrence of any head width up to 128. Grid: x over value heads, y over groups of state rows. Heads
 // of 128: a row warp owns a few rows of one head's state for all tokens; the helper warps prepare the tokens for them.
 // Other widths: a row warp owns a few rows, a lane every 32nd column of them; the helper warps have no work.
-//@ tile = { row_lanes = 8, lane_rows = 2, row_warps = 4, helper_warps = 2, chunk = 16 }
-//@ block = ["32 * (row_warps + helper_warps)"]
-//@ grid = ["dt_rank", "ceil_div(head_v_dim, 32 / row_lanes * lane_rows * row_warps)"]
-//@ shared = "min(3, ceil_div(n_tok, chunk)) * min(n_tok, chunk) * (264 + 32 / row_lanes * lane_rows * row_warps) * 4"
-//@ overlap = true
 #include "zinc/ssm_delta_net.h"
 
 #include "zinc/delta_net.cuh"

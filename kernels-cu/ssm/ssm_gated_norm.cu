@@ -1,9 +1,5 @@
 // Per-head RMS norm times weight times SiLU(z) of one token. Grid: x over heads; the block owns one head, or
 // `short_rows` heads of one warp each (y of the block).
-//@ tile = { max_warps = 8, held = 4, short_rows = 8 }
-//@ block = ["32 * min(max_warps, ceil_div(head_v_dim, 32 * held))", "max(1, short_rows * (2 - ceil_div(head_v_dim, 32 * held)))"]
-//@ grid = ["ceil_div(dt_rank, max(1, short_rows * (2 - ceil_div(head_v_dim, 32 * held))))"]
-//@ overlap = true
 #include "zinc/ssm_gated_norm.h"
 
 #include "zinc/gated_norm.cuh"

@@ -1,9 +1,5 @@
 // ssm_gated_norm for a batch of tokens. Grid: x over (token, head); the block owns one head of one token, or
 // `short_rows` of them of one warp each (y of the block).
-//@ tile = { max_warps = 8, held = 4, short_rows = 8 }
-//@ block = ["32 * min(max_warps, ceil_div(head_v_dim, 32 * held))", "max(1, short_rows * (2 - ceil_div(head_v_dim, 32 * held)))"]
-//@ grid = ["ceil_div(n_tok * dt_rank, max(1, short_rows * (2 - ceil_div(head_v_dim, 32 * held))))"]
-//@ overlap = true
 #include "zinc/ssm_gated_norm_batch_tok.h"
 
 #include "zinc/gated_norm.cuh"

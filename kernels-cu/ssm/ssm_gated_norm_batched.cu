@@ -1,9 +1,5 @@
 // RMS norm of one hidden vector with an unmodified copy of it (the name is historical). Grid: one block; a thread owns
 // every blockDim.x-th group of four elements and holds its `held` first elements in registers.
-//@ tile = { max_warps = 32, held = 4 }
-//@ block = ["32 * min(max_warps, ceil_div(n, 32 * held))"]
-//@ grid = ["1"]
-//@ overlap = true
 #include "zinc/ssm_gated_norm_batched.h"
 
 #include "zinc/norm.cuh"

@@ -1,9 +1,5 @@
 // L2 normalisation of one token's query and key heads, in place. Grid: x over groups of `warps` heads, Q's before K's;
 // a warp owns one head of 128 elements, a lane every 32nd element of it.
-//@ tile = { warps = 4 }
-//@ block = ["32 * warps"]
-//@ grid = ["ceil_div(2 * n_group, warps)"]
-//@ overlap = true
 #include "zinc/ssm_qk_norm.h"
 
 #include "zinc/delta_net.cuh"

@@ -1,10 +1,6 @@
 // Index of the largest logit, in two calls. Phase 0: `workgroups` blocks in x, block w reduces the groups of four
 // logits w * threads + t, then steps of threads * workgroups, to the pair (value, index) w. Phase 1: one block reduces
 // the n pairs to the token. Equal values go to the lowest index in both phases.
-//@ tile = { threads = 256 }
-//@ block = ["threads"]
-//@ grid = ["(1 - phase) * workgroups + phase"]
-//@ overlap = true
 #include "zinc/argmax.h"
 
 #include "zinc/span.cuh"

@@ -1,9 +1,5 @@
 // c = a + b, element by element. Grid: x over tiles of threads * per_thread elements; a thread owns per_thread elements
 // of its block's tile, `threads` apart. c may be a or b, hence no __restrict__.
-//@ tile = { threads = 256, per_thread = 4, few = 16384 }
-//@ block = ["threads"]
-//@ grid = ["ceil_div(n, n <= few ? threads : threads * per_thread)"]
-//@ overlap = true
 #include "zinc/vadd.h"
 
 #include "zinc/elementwise.cuh"

@@ -20,7 +20,7 @@ constexpr unsigned copied_warps = 8;
 constexpr unsigned copied_columns = copied_warps * step_columns;  // at a time
 
 // Whether a matrix that is neither tiny nor more than `few` weights, and lies at `offset`, is multiplied this way.
-// Launch blocks say the same.
+// Launch files say the same.
 ZINC_DEVICE bool is_copied(uint32_t m, uint32_t k, uint32_t offset, uint32_t columns, uint32_t tiny, uint32_t few) {
   const uint64_t weights = uint64_t{m} * k;
   return k % step_columns == 0 && offset % 16 == 0 && k <= columns && weights > tiny && weights <= few;

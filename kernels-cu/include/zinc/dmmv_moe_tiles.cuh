@@ -363,7 +363,7 @@ struct TileSlots {
   static ZINC_DEVICE void run(const Experts<matrices>& experts, const uint32_t* routing, uint32_t slots, uint32_t m,
                               uint32_t k, Work work) {
     using Tile = ActivationTile<typename Tiles::Format, tile_columns, 1>;
-    static_assert(sizeof(Tile) <= Shape::head, "the launch block reserves what does not depend on the columns");
+    static_assert(sizeof(Tile) <= Shape::head, "the launch file reserves what does not depend on the columns");
     ZINC_DYNAMIC_SHARED(uint8_t, memory);
     uint32_t slot = blockIdx.y;
     if constexpr (has_tiles) {
@@ -397,7 +397,7 @@ template <class Tiles, class Shape, unsigned rows, unsigned tile_columns, class 
 ZINC_DEVICE void dmmv_moe_down_tiles(const uint8_t* weights, const uint8_t* x, uint8_t* y, const Weights& router,
                                      bool add, const Push& p) {
   using Tile = ActivationTile<typename Tiles::Format, tile_columns, 1>;
-  static_assert(sizeof(Tile) <= Shape::head, "the launch block reserves what does not depend on the columns");
+  static_assert(sizeof(Tile) <= Shape::head, "the launch file reserves what does not depend on the columns");
   ZINC_DYNAMIC_SHARED(uint8_t, memory);
   const Experts<1> experts{{weights}, p.expert_stride};
   const StoreRow store{at_byte<float>(y, p.y_offset), 0, add};

@@ -91,7 +91,7 @@ struct TileMemory {
   static constexpr unsigned stages_at = partial_at + 2 * Shape::warps * partial_floats * 4;
   static constexpr unsigned warp_stages = warp_stage_bytes<Tiles, Shape>();
   static constexpr unsigned planes_at = stages_at + Shape::warps * warp_stages;
-  static_assert(planes_at <= Shape::head, "the launch block reserves what does not depend on the columns");
+  static_assert(planes_at <= Shape::head, "the launch file reserves what does not depend on the columns");
   static_assert(planes_at % 128 == 0, "planes begin in the first bank");
 
   uint8_t* memory;
@@ -934,7 +934,7 @@ ZINC_DEVICE void matvec_tiles(uint8_t* memory, const uint8_t* const (&matrix)[ma
     __syncthreads();
   }
   using Tile = ActivationTile<Format, tile_columns, Shape::vectors>;
-  static_assert(sizeof(Tile) <= Shape::head, "the launch block reserves what does not depend on the columns");
+  static_assert(sizeof(Tile) <= Shape::head, "the launch file reserves what does not depend on the columns");
   using Rows = RowShape<Shape::warps, rows, Shape::vectors>;
   Activations<Tile, Shape::threads, Source> activations(*reinterpret_cast<Tile*>(memory), k, source);
   matvec<Rows>(matrix, m, activations, block, blocks, finish);

@@ -33,7 +33,7 @@ struct identity {
 // Statically sized shared memory: ZINC_SHARED(float[32], partial) declares an array that the block shares.
 #define ZINC_SHARED(type_, name) __shared__ typename zinc::identity<type_>::type name
 
-// Dynamically sized shared memory, `shared` bytes of the launch block, aligned to 16 bytes.
+// Dynamically sized shared memory, `shared` bytes of the launch file, aligned to 16 bytes.
 #define ZINC_DYNAMIC_SHARED(element, name)                             \
   extern __shared__ __align__(16) unsigned char zinc_dynamic_shared[]; \
   element* const name = reinterpret_cast<element*>(zinc_dynamic_shared)

@@ -4,14 +4,14 @@ use crate::expr::SyntaxError;
 use std::fmt;
 use std::path::PathBuf;
 
-/// One mistake in the catalog or in a launch block.
+/// One mistake in the catalog or in a launch file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CatalogError {
     /// The file to look at.
     pub file: PathBuf,
     /// Its line, from 1; `None` where the file as a whole is meant.
     pub line: Option<usize>,
-    /// The kernel whose contract or launch block it is, where known.
+    /// The kernel whose contract or launch file it is, where known.
     pub kernel: Option<String>,
     /// What is wrong.
     pub problem: Problem,
@@ -128,9 +128,21 @@ pub enum Problem {
     /// An `[arch.N]` table whose name is not an architecture number, alone or with the suffix `a`.
     #[error("`arch.{0}` is not an architecture number such as 90 or 90a")]
     Arch(String),
-    /// A `.cu` file without launch block, or with one that does not open the file.
+    /// A launch file that says what cannot be, or that its code contradicts.
     #[error("{0}")]
-    LaunchBlock(&'static str),
+    Launch(&'static str),
+    /// An implementation without launch file.
+    #[error("has no launch file: {} does not exist", wanted.display())]
+    MissingLaunch {
+        /// Where the launch file belongs.
+        wanted: PathBuf,
+    },
+    /// A launch file without code.
+    #[error("has no code: {} does not exist", wanted.display())]
+    MissingCode {
+        /// Where the code belongs.
+        wanted: PathBuf,
+    },
     /// A catalog entry without implementation.
     #[error("has no implementation: {} does not exist (add it, or say why not in catalog/pending.toml)", wanted.display())]
     MissingCu {

@@ -1,7 +1,7 @@
 //! Reads a `kernels-cu` directory and checks contracts, implementations and `pending.toml` against each other.
 
 use crate::error::{CatalogError, CatalogErrors, Problem};
-use crate::model::{Catalog, Kernel};
+use crate::model::{Catalog, Kernel, LAUNCH_EXTENSION};
 use crate::names::nearest;
 use crate::parse;
 use serde::Deserialize;
@@ -15,10 +15,13 @@ use toml::Spanned;
 pub enum Tolerance {
     /// Each of them is an error.
     Strict,
-    /// They become warnings, and kernels without a usable implementation count as pending. For tables that must
-    /// also exist while an implementation is being written; the build of the cubins is always strict.
+    /// They become warnings, and kernels without a usable implementation count as pending. The code is not read. For
+    /// tables that must also exist while an implementation is being written; the build of the cubins is always strict.
     Partial,
 }
+
+/// What an implementation calls, in one of its forms, that may be started before the kernel ahead of it has ended.
+const WAIT: &str = "zinc::wait_for_previous";
 
 /// Directories of `kernels-cu` that hold no implementations.
 const NOT_KERNELS: [&str; 2] = ["catalog", "include"];
@@ -32,7 +35,7 @@ struct RawPending {
 
 impl Catalog {
     /// Reads `root` (a `kernels-cu` directory): `catalog/*.toml`, `catalog/extended/*.toml`, `catalog/pending.toml`
-    /// and the launch block of every implementation. Reports all mistakes at once.
+    /// and the launch file of every implementation. Reports all mistakes at once.
     pub fn load(root: &Path, tolerance: Tolerance) -> Result<Catalog, CatalogErrors> {
         let mut loader = Loader {
             root,
@@ -204,6 +207,19 @@ impl Loader<'_> {
         });
         let mut found = BTreeMap::new();
         for directory in directories {
+            let suffix = format!(".{LAUNCH_EXTENSION}");
+            let launch = self.list(&directory, |path| {
+                path.to_str().is_some_and(|path| path.ends_with(&suffix))
+            });
+            for path in launch {
+                let cu = path.with_extension("").with_extension("cu");
+                let wanted = self.root.join(&cu);
+                // Kernels of the catalog miss their code below.
+                let known = self.kernels.values().any(|kernel| kernel.cu == cu);
+                if !known && !wanted.exists() {
+                    self.fail(&path, None, None, Problem::MissingCode { wanted });
+                }
+            }
             for path in self.list(&directory, |path| {
                 path.extension().is_some_and(|e| e == "cu")
             }) {
@@ -268,22 +284,48 @@ impl Loader<'_> {
                         },
                     }]);
                 }
-                if let Some(source) = self.read(cu) {
-                    match parse::launch_block(&self.root.join(cu), &kernel, &source) {
-                        Ok(block) => {
-                            kernel.launch = block.rules;
-                            kernel.overlap = block.overlap;
-                            kernel.early = block.early;
-                            kernel.allow = block.allow;
-                        }
-                        Err(errors) => {
-                            kernel.pending = Some("its launch block is not usable".to_owned());
-                            self.tolerate(errors);
-                        }
-                    }
+                if let Err(errors) = self.launch(&mut kernel) {
+                    kernel.pending = Some("its launch file is not usable".to_owned());
+                    self.tolerate(errors);
                 }
             }
         }
         self.kernels.insert(name.to_owned(), kernel);
+    }
+    /// Reads a kernel's launch file.
+    fn launch(&mut self, kernel: &mut Kernel) -> Result<(), Vec<CatalogError>> {
+        let path = kernel.launch_file();
+        let wanted = self.root.join(&path);
+        let error = |file, problem| {
+            vec![CatalogError {
+                file,
+                line: None,
+                kernel: Some(kernel.name.clone()),
+                problem,
+            }]
+        };
+        if !wanted.exists() {
+            let cu = self.root.join(&kernel.cu);
+            return Err(error(cu, Problem::MissingLaunch { wanted }));
+        }
+        // What cannot be read has been reported.
+        let Some(text) = self.read(&path) else {
+            return Ok(());
+        };
+        let launch = parse::launch_file(&wanted, kernel, &text)?;
+        if self.tolerance == Tolerance::Strict
+            && let Some(code) = self.read(&kernel.cu)
+            && launch.overlap != code.contains(WAIT)
+        {
+            let problem = Problem::Launch(
+                "`overlap = true` and a call of `zinc::wait_for_previous()` go together",
+            );
+            return Err(error(wanted, problem));
+        }
+        kernel.launch = launch.rules;
+        kernel.overlap = launch.overlap;
+        kernel.early = launch.early;
+        kernel.allow = launch.allow;
+        Ok(())
     }
 }

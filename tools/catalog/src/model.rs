@@ -20,6 +20,9 @@ pub const FAMILIES: [&str; 11] = [
     "utility",
 ];
 
+/// The extension of launch files, which lie beside the code of their kernels.
+pub const LAUNCH_EXTENSION: &str = "launch.toml";
+
 /// Most words that a push struct (push, launch and spec fields together) may have.
 pub const MAX_WORDS: usize = 32;
 
@@ -224,16 +227,17 @@ impl Catalog {
         Some(&self.kernels[index])
     }
 
-    /// What a build must watch, relative to `root`: every file that was read, and the directories in which new
-    /// contracts and implementations would appear.
+    /// What a build must watch that needs no more of the implementations than their launch files, relative to `root`:
+    /// every file that was read, the directory in which new contracts would appear, and those in which missing
+    /// implementations would. The code is not among them.
     pub fn watched(&self) -> BTreeSet<PathBuf> {
         let mut watched = BTreeSet::from_iter(self.files.iter().cloned());
         watched.insert(PathBuf::from("catalog"));
-        watched.extend(
-            self.kernels
-                .iter()
-                .filter_map(|kernel| kernel.cu.parent().map(PathBuf::from)),
-        );
+        let missing = self
+            .kernels
+            .iter()
+            .filter(|kernel| kernel.pending.is_some());
+        watched.extend(missing.filter_map(|kernel| kernel.cu.parent().map(PathBuf::from)));
         watched.retain(|path| self.root.join(path).exists());
         watched
     }
@@ -247,6 +251,11 @@ impl Catalog {
 }
 
 impl Kernel {
+    /// Where the implementation's launch file belongs, relative to the catalog's root.
+    pub fn launch_file(&self) -> PathBuf {
+        self.cu.with_extension(LAUNCH_EXTENSION)
+    }
+
     /// The architectures (10 * major + minor) of which the kernel has code that runs on nothing else, beside its other
     /// code.
     pub fn specific_archs(&self) -> impl Iterator<Item = u32> {

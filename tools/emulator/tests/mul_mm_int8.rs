@@ -148,7 +148,7 @@ fn weights(rng: &mut Rng, dtype: &str, offset: usize, bytes: usize) -> Vec<u8> {
 /// As much as the kernels in kernels/mul_mm_int8.cu have, for the tile of any form.
 const SHARED_BYTES: u32 = 190_000;
 
-/// The threads of a block that multiplies by wgmma, whatever the kernel's launch block says: two warpgroups multiply,
+/// The threads of a block that multiplies by wgmma, whatever the kernel's launch file says: two warpgroups multiply,
 /// and one brings rows and tokens, or two where rows take much work.
 fn wgmma_threads(name: &str) -> u32 {
     let bringers = if name.contains("q6k") { 2 } else { 1 };

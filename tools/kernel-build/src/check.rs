@@ -80,7 +80,7 @@ pub enum CheckError {
     /// Registers spill.
     #[error(
         "kernel {kernel} for {target}: {stores} bytes of spill stores and {loads} of spill loads; \
-         use fewer registers, or say why this is right in its launch block: [allow] spills = \"reason\""
+         use fewer registers, or say why this is right in its launch file: [allow] spills = \"reason\""
     )]
     Spills {
         /// The kernel.
@@ -95,7 +95,7 @@ pub enum CheckError {
     /// Local memory is used without spills, as for an array that is indexed by a variable.
     #[error(
         "kernel {kernel} for {target}: {bytes} bytes of local memory per thread; \
-         index arrays by constants, or say why this is right in its launch block: [allow] local = \"reason\""
+         index arrays by constants, or say why this is right in its launch file: [allow] local = \"reason\""
     )]
     Local {
         /// The kernel.

@@ -222,7 +222,9 @@ fn output_of_a_removed_kernel_or_target_goes_away() {
     let environment = project.environment(&nvcc.path);
     project.build(&environment).unwrap();
     project.write("kernels-cu/catalog/utility.toml", &entry("alpha"));
-    fs::remove_file(project.root.join("kernels-cu/utility/beta.cu")).unwrap();
+    for file in ["beta.cu", "beta.launch.toml"] {
+        fs::remove_file(project.root.join("kernels-cu/utility").join(file)).unwrap();
+    }
     let report = project
         .build(&environment.with("ZINC_CUDA_ARCHS", "90"))
         .unwrap();
@@ -356,7 +358,7 @@ fn parameters_that_differ_from_the_catalog_are_named() {
 }
 
 #[test]
-fn spills_fail_unless_the_launch_block_says_why() {
+fn spills_fail_unless_the_launch_file_says_why() {
     let (project, nvcc) = (Project::new(), FakeNvcc::new());
     let environment = project
         .environment(&nvcc.path)
@@ -374,7 +376,7 @@ fn spills_fail_unless_the_launch_block_says_why() {
     project.kernel_file(
         "alpha",
         code,
-        "//@ [allow]\n//@ spills = \"measured faster than two passes\"\n",
+        "[allow]\nspills = \"measured faster than two passes\"\n",
     );
     let report = project.build(&environment).unwrap();
     assert!(
@@ -386,7 +388,7 @@ fn spills_fail_unless_the_launch_block_says_why() {
 }
 
 #[test]
-fn local_memory_fails_unless_the_launch_block_says_why() {
+fn local_memory_fails_unless_the_launch_file_says_why() {
     let (project, nvcc) = (Project::new(), FakeNvcc::new());
     let environment = project
         .environment(&nvcc.path)
@@ -402,7 +404,7 @@ fn local_memory_fails_unless_the_launch_block_says_why() {
     project.kernel_file(
         "alpha",
         code,
-        "//@ [allow]\n//@ local = \"a table that is indexed by data\"\n",
+        "[allow]\nlocal = \"a table that is indexed by data\"\n",
     );
     project.build(&environment).unwrap();
 }
@@ -490,7 +492,7 @@ fn default_list_leaves_out_what_nvcc_cannot_do_and_says_so() {
 #[test]
 fn code_for_exactly_one_arch_is_left_out_where_nvcc_cannot_do_it() {
     let (project, nvcc) = (Project::new(), FakeNvcc::new());
-    project.kernel_file("alpha", "", "//@ [arch.80a]\n//@ block = [\"64\"]\n");
+    project.kernel_file("alpha", "", "[arch.80a]\nblock = [\"64\"]\n");
     let report = project.build(&project.environment(&nvcc.path)).unwrap();
     assert_eq!(compiled(&report), set(&ALL));
     assert_eq!(report.warnings.len(), 1, "{:?}", report.warnings);

@@ -97,7 +97,7 @@ fn compiler_error_names_kernel_arch_and_line() {
     let project = Project::new();
     project.kernel("beta", "", "y[i] = undeclared;");
     let error = project.error(&project.environment(&nvcc).with("ZINC_CUDA_ARCHS", "90"));
-    let wanted = "kernels-cu/utility/beta.cu(8): error: identifier \"undeclared\" is undefined";
+    let wanted = "kernels-cu/utility/beta.cu(6): error: identifier \"undeclared\" is undefined";
     assert!(
         error.contains("kernel beta for sm_90: nvcc failed") && error.contains(wanted),
         "{error}"
@@ -151,7 +151,7 @@ fn spills_are_measured_and_refused() {
         error.contains("kernel beta for sm_90: ") && error.contains(" bytes of spill stores"),
         "{error}"
     );
-    project.kernel_file("beta", code, "//@ [allow]\n//@ spills = \"a test\"\n");
+    project.kernel_file("beta", code, "[allow]\nspills = \"a test\"\n");
     let report = project.build(&environment).unwrap();
     let unit = report
         .units
@@ -192,7 +192,7 @@ fn kernel_with_code_for_exactly_one_arch_gets_it_beside_the_others() {
         "ZINC_KERNEL void beta(const float* x, float* y, beta_push p) {\n  \
          __shared__ float all[beta_tile::floats];\n  all[threadIdx.x] = x[threadIdx.x];\n  __syncthreads();\n  \
          if (threadIdx.x < p.n) y[threadIdx.x] = all[p.n - threadIdx.x];\n}\n",
-        "//@ tile = { floats = 256 }\n//@ [arch.90a]\n//@ tile = { floats = 512 }\n//@ [arch.100]\n//@ tile = { floats = 1024 }\n",
+        "tile = { floats = 256 }\n[arch.90a]\ntile = { floats = 512 }\n[arch.100]\ntile = { floats = 1024 }\n",
     );
     let build = |archs: &str| {
         project

@@ -24,7 +24,7 @@ pub fn device_header(kernel: &Kernel) -> String {
     let words = kernel.fields.len();
     let tiles = tiles(kernel);
     format!(
-        "// Generated from the catalog entry and the launch block of {name}; do not edit.\n\
+        "// Generated from the catalog entry and the launch file of {name}; do not edit.\n\
          #pragma once\n\
          #include \"zinc/platform.cuh\"\n\
          \n\

@@ -79,7 +79,6 @@ pub fn contract_file(file: &Path, toml: &Path, extended: bool, text: &str) -> Co
     let mut report = Report {
         file,
         text,
-        skipped_lines: 0,
         kernel: None,
         errors: Vec::new(),
     };

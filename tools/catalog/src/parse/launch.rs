@@ -1,4 +1,4 @@
-//! Launch blocks: the `//@ ` lines at the head of an implementation.
+//! Launch files: how an implementation is launched, beside its code.
 
 use super::{ExprSource, Report, Scope};
 use crate::error::{CatalogError, Problem};
@@ -9,18 +9,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use toml::Spanned;
 
-/// What the `//@ ` lines of an implementation say.
-pub struct LaunchBlock {
+/// What a launch file says.
+pub struct Launch {
     pub rules: Vec<LaunchRule>,
     pub overlap: bool,
     pub early: Vec<usize>,
     pub allow: Allow,
 }
-
-const PREFIX: &str = "//@";
-
-/// What an implementation calls, in one of its forms, that may be started before the kernel ahead of it has ended.
-const WAIT: &str = "zinc::wait_for_previous";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,54 +52,15 @@ struct RawAllow {
     local: Option<String>,
 }
 
-/// Parses the launch block of `kernel`'s implementation. `file` is the implementation's path for messages.
-pub fn launch_block(
-    file: &Path,
-    kernel: &Kernel,
-    source: &str,
-) -> Result<LaunchBlock, Vec<CatalogError>> {
-    let fail = |line: Option<usize>, problem| {
-        Err(vec![CatalogError {
-            file: file.to_owned(),
-            line,
-            kernel: Some(kernel.name.clone()),
-            problem,
-        }])
-    };
-    let is_block = |line: &&str| line.starts_with(PREFIX);
-    let Some(first) = source.lines().position(|line| is_block(&line)) else {
-        return fail(
-            None,
-            Problem::LaunchBlock("has no launch block (`//@ grid = [...]` and so on)"),
-        );
-    };
-    let block = Vec::from_iter(source.lines().skip(first).take_while(is_block));
-    let after = first + block.len();
-    if let Some(stray) = source.lines().skip(after).position(|line| is_block(&line)) {
-        let problem = Problem::LaunchBlock("the launch block must be one run of `//@ ` lines");
-        return fail(Some(after + stray + 1), problem);
-    }
-    if let Some(index) = block
-        .iter()
-        .position(|line| !matches!(line[PREFIX.len()..].bytes().next(), None | Some(b' ')))
-    {
-        let problem = Problem::LaunchBlock("`//@` must be followed by a space");
-        return fail(Some(first + index + 1), problem);
-    }
-    let text = block
-        .iter()
-        .map(|line| line[PREFIX.len()..].trim_start())
-        .collect::<Vec<_>>()
-        .join("\n");
-
+/// Parses the launch file of `kernel`'s implementation. `file` is its path for messages.
+pub fn launch_file(file: &Path, kernel: &Kernel, text: &str) -> Result<Launch, Vec<CatalogError>> {
     let mut report = Report {
         file,
-        text: &text,
-        skipped_lines: first,
+        text,
         kernel: Some(kernel.name.clone()),
         errors: Vec::new(),
     };
-    let raw: RawLaunch = match toml::from_str(&text) {
+    let raw: RawLaunch = match toml::from_str(text) {
         Ok(raw) => raw,
         Err(error) => {
             report.toml(&error);
@@ -116,20 +72,13 @@ pub fn launch_block(
         .overlap
         .as_ref()
         .is_some_and(|overlap| *overlap.get_ref());
-    if overlap != source.contains(WAIT) {
-        let problem = Problem::LaunchBlock(
-            "`overlap = true` and a call of `zinc::wait_for_previous()` go together",
-        );
-        let span = raw.overlap.as_ref().map_or(0..0, Spanned::span);
-        report.push(span, problem);
-    }
     let early = early_buffers(&mut report, kernel, overlap, raw.early.as_ref());
     if report.errors.is_empty() {
         let allow = Allow {
             spills: raw.allow.spills,
             local: raw.allow.local,
         };
-        Ok(LaunchBlock {
+        Ok(Launch {
             rules,
             overlap,
             early,
@@ -151,7 +100,7 @@ fn early_buffers(
         return Vec::new();
     };
     if !overlap {
-        let problem = Problem::LaunchBlock("`early` belongs to a kernel with `overlap = true`");
+        let problem = Problem::Launch("`early` belongs to a kernel with `overlap = true`");
         report.push(early.span(), problem);
     }
     let mut indices = Vec::new();
@@ -275,13 +224,12 @@ fn rule(
     let cluster = cluster.map_or_else(one, |source| {
         let cluster = report.expr(source.span(), source.get_ref().text(), scope);
         if cluster.expr.names().contains(CLUSTER) {
-            let problem = Problem::LaunchBlock("the cluster cannot depend on itself");
+            let problem = Problem::Launch("the cluster cannot depend on itself");
             report.push(source.span(), problem);
         }
         if min_arch < CLUSTERS_SINCE && cluster.expr != Expr::Int(1) {
-            let problem = Problem::LaunchBlock(
-                "`cluster` belongs in `[arch.90]`: no GPU before has clusters",
-            );
+            let problem =
+                Problem::Launch("`cluster` belongs in `[arch.90]`: no GPU before has clusters");
             report.push(source.span(), problem);
         }
         cluster

@@ -1,11 +1,11 @@
-//! Parses one contract file or one launch block and checks everything that can be judged from it alone. What both
+//! Parses one contract file or one launch file and checks everything that can be judged from it alone. What both
 //! share is here: where a mistake is, and how names and expressions are read.
 
 mod contract;
 mod launch;
 
 pub use contract::contract_file;
-pub use launch::launch_block;
+pub use launch::launch_file;
 
 use crate::error::{CatalogError, Problem};
 use crate::expr::{Condition, Expr};
@@ -38,8 +38,6 @@ impl ExprSource {
 struct Report<'a> {
     file: &'a Path,
     text: &'a str,
-    /// Lines of the file before the first line of `text`.
-    skipped_lines: usize,
     kernel: Option<String>,
     errors: Vec<CatalogError>,
 }
@@ -47,7 +45,7 @@ struct Report<'a> {
 impl Report<'_> {
     fn line(&self, offset: usize) -> usize {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
-        self.skipped_lines + before.iter().filter(|byte| **byte == b'\n').count() + 1
+        before.iter().filter(|byte| **byte == b'\n').count() + 1
     }
 
     fn push(&mut self, at: Range<usize>, problem: Problem) {

@@ -5,6 +5,7 @@ use zinc_catalog::{Catalog, Problem, Tolerance};
 
 const TOML: &str = "catalog/demo.toml";
 const CU: &str = "demo/demo_scale.cu";
+const LAUNCH: &str = "demo/demo_scale.launch.toml";
 
 #[test]
 fn complete_catalog_loads() {
@@ -163,26 +164,15 @@ fn a_second_kernel_of_the_same_name_names_both_places() {
 }
 
 #[test]
-fn mistakes_in_a_launch_block_name_file_line_and_kernel() {
+fn mistakes_in_a_launch_file_name_file_line_and_kernel() {
     let cases = [
         (
-            "//@ shared = \"n * 4\"",
-            "//@ sharde = \"n * 4\"",
+            "shared = \"n * 4\"",
+            "sharde = \"n * 4\"",
             5,
             "unknown field `sharde`",
         ),
-        (
-            "//@ shared = \"n * 4\"",
-            "//@ overlap = true",
-            5,
-            "go together",
-        ),
-        (
-            "//@ block = [\"32 * warps\"]\n",
-            "",
-            2,
-            "missing field `block`",
-        ),
+        ("block = [\"32 * warps\"]\n", "", 1, "missing field `block`"),
         (
             "shared = \"n * 4\"",
             "shared = \"m * 4\"",
@@ -243,13 +233,6 @@ fn mistakes_in_a_launch_block_name_file_line_and_kernel() {
             "`arch.90f` is not an architecture number",
         ),
         (
-            "//@ [allow]",
-            "\n//@ [allow]",
-            15,
-            "one run of `//@ ` lines",
-        ),
-        ("//@ [allow]", "//@[allow]", 14, "followed by a space"),
-        (
             "spills = \"measured\"",
             "spils = \"measured\"",
             15,
@@ -258,11 +241,11 @@ fn mistakes_in_a_launch_block_name_file_line_and_kernel() {
     ];
     for (old, new, line, part) in cases {
         let kernels = Kernels::complete();
-        kernels.replace(CU, old, new);
+        kernels.replace(LAUNCH, old, new);
         let errors = kernels.load().expect_err(new);
         let first = errors.0.first().unwrap();
         assert_eq!(first.line, Some(line), "{new}: {errors}");
-        assert!(first.file.ends_with(CU), "{new}: {errors}");
+        assert!(first.file.ends_with(LAUNCH), "{new}: {errors}");
         assert_eq!(
             first.kernel.as_deref(),
             Some("demo_scale"),
@@ -294,37 +277,76 @@ fn mistakes_in_early_name_its_line() {
         let kernels = Kernels::complete();
         overlapping(&kernels, early);
         let error = kernels.error();
-        assert!(error.starts_with(&format!("{CU}:6: ")), "{early}: {error}");
+        assert!(
+            error.starts_with(&format!("{LAUNCH}:6: ")),
+            "{early}: {error}"
+        );
         assert!(error.contains(part), "{early}: {error}");
     }
     let kernels = Kernels::complete();
-    kernels.replace(CU, "//@ shared = \"n * 4\"", "//@ early = [\"x\"]");
+    kernels.replace(LAUNCH, "shared = \"n * 4\"", "early = [\"x\"]");
     let error = kernels.error();
-    assert!(error.starts_with(&format!("{CU}:5: ")), "{error}");
+    assert!(error.starts_with(&format!("{LAUNCH}:5: ")), "{error}");
     assert!(error.contains("with `overlap = true`"), "{error}");
     let kernels = Kernels::complete();
-    kernels.replace(CU, "tile = { warps = 16 }", "early = [\"x\"]");
+    kernels.replace(LAUNCH, "tile = { warps = 16 }", "early = [\"x\"]");
     assert!(kernels.error().contains("unknown field `early`"));
 }
 
-/// Lets the implementation overlap, with one more line in its launch block: line 6.
+/// Lets the implementation overlap, with one more line in its launch file: line 6.
 fn overlapping(kernels: &Kernels, line: &str) {
-    let shared = "//@ shared = \"n * 4\"";
-    kernels.replace(CU, shared, &format!("//@ overlap = true\n//@ {line}"));
+    let shared = "shared = \"n * 4\"";
+    kernels.replace(LAUNCH, shared, &format!("overlap = true\n{line}"));
     let include = "#include \"zinc/demo_scale.h\"";
     let wait = format!("{include}\nvoid f() {{ zinc::wait_for_previous(); }}");
     kernels.replace(CU, include, &wait);
 }
 
 #[test]
-fn implementation_without_launch_block_is_named() {
+fn overlap_and_the_wait_go_together() {
+    let part = "demo/demo_scale.launch.toml: kernel demo_scale: `overlap = true` and a call of";
     let kernels = Kernels::complete();
-    kernels.write(CU, "int main() {}\n");
-    assert!(
-        kernels
-            .error()
-            .starts_with("demo/demo_scale.cu: kernel demo_scale: has no launch block")
+    kernels.replace(LAUNCH, "shared = \"n * 4\"", "overlap = true");
+    assert!(kernels.error().starts_with(part), "{}", kernels.error());
+    let kernels = Kernels::complete();
+    overlapping(&kernels, "early = []");
+    kernels.replace(LAUNCH, "overlap = true\nearly = []\n", "");
+    assert!(kernels.error().starts_with(part), "{}", kernels.error());
+}
+
+#[test]
+fn code_and_launch_file_miss_each_other() {
+    let kernels = Kernels::complete();
+    kernels.remove(LAUNCH);
+    assert_eq!(
+        kernels.error(),
+        "demo/demo_scale.cu: kernel demo_scale: has no launch file: demo/demo_scale.launch.toml does not exist"
     );
+    let kernels = Kernels::complete();
+    kernels.write("demo/other.launch.toml", "");
+    assert_eq!(
+        kernels.error(),
+        "demo/other.launch.toml: has no code: demo/other.cu does not exist"
+    );
+}
+
+#[test]
+fn code_is_watched_by_nobody_who_only_needs_the_rules() {
+    let kernels = Kernels::complete();
+    let watched = |kernels: &Kernels| {
+        let catalog = Catalog::load(kernels.root(), Tolerance::Partial).unwrap();
+        Vec::from_iter(
+            catalog
+                .watched()
+                .iter()
+                .map(|path| path.display().to_string()),
+        )
+    };
+    assert_eq!(watched(&kernels), ["catalog", TOML, LAUNCH]);
+    // Until there is an implementation, one may appear.
+    kernels.remove(CU);
+    kernels.remove(LAUNCH);
+    assert_eq!(watched(&kernels), ["catalog", TOML, "demo"]);
 }
 
 #[test]
@@ -412,7 +434,7 @@ fn pending_kernel_without_entry_is_an_error() {
 #[test]
 fn mistakes_in_several_places_are_reported_together() {
     let kernels = Kernels::complete();
-    kernels.replace(CU, "shared = \"n * 4\"", "shared = \"m * o\"");
+    kernels.replace(LAUNCH, "shared = \"n * 4\"", "shared = \"m * o\"");
     kernels.write("demo/unknown.cu", "");
     let errors = kernels.load().unwrap_err();
     assert_eq!(errors.0.len(), 3, "{errors}");
@@ -421,7 +443,7 @@ fn mistakes_in_several_places_are_reported_together() {
 #[test]
 fn tolerant_load_warns_about_implementations_and_refuses_broken_contracts() {
     let kernels = Kernels::complete();
-    kernels.replace(CU, "shared = \"n * 4\"", "shared = \"m\"");
+    kernels.replace(LAUNCH, "shared = \"n * 4\"", "shared = \"m\"");
     let catalog = Catalog::load(kernels.root(), Tolerance::Partial).unwrap();
     assert!(matches!(
         catalog.warnings[0].problem,

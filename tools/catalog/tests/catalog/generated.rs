@@ -81,12 +81,12 @@ fn prose_does_not_change_the_device_header() {
         "doc = \"first element\"",
         "doc = \"FIRST element\"",
     );
-    kernels.replace("demo/demo_scale.cu", "\"n * 4\"", "\"n * 8\"");
+    kernels.replace("demo/demo_scale.launch.toml", "\"n * 4\"", "\"n * 8\"");
     assert_eq!(
         before,
         codegen::device_header(&kernels.load().unwrap().kernels[0])
     );
-    kernels.replace("demo/demo_scale.cu", "warps = 16", "warps = 32");
+    kernels.replace("demo/demo_scale.launch.toml", "warps = 16", "warps = 32");
     assert_ne!(
         before,
         codegen::device_header(&kernels.load().unwrap().kernels[0])

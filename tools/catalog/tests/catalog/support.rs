@@ -36,23 +36,27 @@ may_alias = [["y", "x"]]
 ignored_push_bytes = 4
 "#;
 
-/// The implementation of the contract; its launch block starts at line 2.
-pub const IMPLEMENTATION: &str = r#"// Scales a vector.
-//@ tile = { warps = 8, rows_per_warp = 1 }
-//@ block = ["32 * warps"]
-//@ grid = ["ceil_div(n, 32 * warps)", "ceil_div(rows, rows_per_warp)"]
-//@ shared = "n * 4"
-//@ [arch.90]
-//@ tile = { warps = 16 }
-//@ [arch.90a]
-//@ tile = { rows_per_warp = 2 }
-//@ block = ["64 * warps"]
-//@ [arch.120]
-//@ cluster = "rows <= 8 ? 8 : 4"
-//@ grid = ["min(n, sm_count) * cluster"]
-//@ [allow]
-//@ spills = "measured"
+/// The code of its implementation.
+pub const CODE: &str = r#"// Scales a vector.
 #include "zinc/demo_scale.h"
+"#;
+
+/// How that is launched.
+pub const LAUNCH: &str = r#"# Scales a vector.
+tile = { warps = 8, rows_per_warp = 1 }
+block = ["32 * warps"]
+grid = ["ceil_div(n, 32 * warps)", "ceil_div(rows, rows_per_warp)"]
+shared = "n * 4"
+[arch.90]
+tile = { warps = 16 }
+[arch.90a]
+tile = { rows_per_warp = 2 }
+block = ["64 * warps"]
+[arch.120]
+cluster = "rows <= 8 ? 8 : 4"
+grid = ["min(n, sm_count) * cluster"]
+[allow]
+spills = "measured"
 "#;
 
 pub struct Kernels {
@@ -66,7 +70,8 @@ impl Kernels {
             directory: TempDir::new().unwrap(),
         };
         kernels.write("catalog/demo.toml", CONTRACT);
-        kernels.write("demo/demo_scale.cu", IMPLEMENTATION);
+        kernels.write("demo/demo_scale.cu", CODE);
+        kernels.write("demo/demo_scale.launch.toml", LAUNCH);
         kernels
     }
 

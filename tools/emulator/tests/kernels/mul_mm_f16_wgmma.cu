@@ -1,4 +1,4 @@
-// The matrix-matrix kernels with tokens in binary16 by warpgroups, which their launch blocks choose for one architecture
+// The matrix-matrix kernels with tokens in binary16 by warpgroups, which their launch files choose for one architecture
 // only.
 #include "zinc/mul_mm_f16.cuh"
 #include "zinc/mul_mm_q4k_f16.h"

@@ -1,4 +1,4 @@
-// The f32 matrix-matrix kernels by warpgroups, which their launch blocks choose for one architecture only.
+// The f32 matrix-matrix kernels by warpgroups, which their launch files choose for one architecture only.
 #include "zinc/activation.cuh"
 #include "zinc/mul_mm.cuh"
 #include "zinc/mul_mm_q4k.h"

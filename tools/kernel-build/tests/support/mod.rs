@@ -64,12 +64,13 @@ impl Project {
         ), "");
     }
 
-    /// Writes the file of a kernel: launch block, further lines of it, generated header, and `code`.
+    /// Writes the files of a kernel: one with the generated header and `code`, and one with its launch rule and further
+    /// lines of that.
     pub fn kernel_file(&self, name: &str, code: &str, launch: &str) {
-        let text = format!(
-            "// {name}\n//@ block = [\"256\"]\n//@ grid = [\"ceil_div(n, 256)\"]\n{launch}#include \"zinc/{name}.h\"\n{code}"
-        );
+        let text = format!("// {name}\n#include \"zinc/{name}.h\"\n{code}");
         self.write(&format!("kernels-cu/utility/{name}.cu"), &text);
+        let rule = format!("block = [\"256\"]\ngrid = [\"ceil_div(n, 256)\"]\n{launch}");
+        self.write(&format!("kernels-cu/utility/{name}.launch.toml"), &rule);
     }
 
     pub fn catalog(&self) -> Result<Catalog, CatalogErrors> {

@@ -1,4 +1,4 @@
-// Generated from the catalog entry and the launch block of demo_scale; do not edit.
+// Generated from the catalog entry and the launch file of demo_scale; do not edit.
 #pragma once
 #include "zinc/platform.cuh"
 

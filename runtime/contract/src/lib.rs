@@ -14,22 +14,8 @@
 //! # Ok::<(), zinc_contract::ContractError>(())
 //! ```
 
-mod arithmetic;
-mod check;
-mod dispatch;
-mod error;
-mod geometry;
-mod kernel;
 pub mod launch;
-mod words;
+mod table;
 
-pub use arithmetic::EvalError;
-pub use check::{Binding, MAX_BUFFERS};
-pub use dispatch::Dispatch;
-pub use error::{ContractError, Reason, Value, Values};
-pub use geometry::{Extents, Geometry, PORTABLE_CLUSTER};
-pub use kernel::{
-    Access, Buffer, CompiledArch, Condition, Expr, Field, FieldKind, KERNELS, Kernel, LaunchRule,
-    Scalar, index, kernel,
-};
-pub use words::{MAX_WORDS, Words};
+pub use table::{KERNELS, index, kernel};
+pub use zinc_contract_types::*;

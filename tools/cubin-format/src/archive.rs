@@ -6,7 +6,7 @@
 //! ```text
 //! header, 80 bytes
 //!   0  [u8; 8]   magic "ZNCUBIN\n"
-//!   8  u32       version, 2
+//!   8  u32       version, 3
 //!  12  u32       flags, 0; a set bit is refused
 //!  16  u64       bytes of the whole archive
 //!  24  u64       bytes of the index
@@ -29,7 +29,7 @@
 //!          u32       architecture number
 //!          u8        suffix: 0 none, 1 f, 2 a
 //!          u8        kind: 0 machine code, 1 PTX
-//!          u16       base: 0 none, else 1 + the number of an image of this kernel before this one
+//!          u32       base: 0 none, else 1 + the number of an image before this one, counted over all kernels
 //!          u64       offset of the payload from the end of the index
 //!          u64       stored bytes (compressed)
 //!          u64       raw bytes
@@ -53,6 +53,7 @@
 //! no signature.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -61,14 +62,14 @@ use crate::digest::Digest;
 
 const MAGIC: [u8; 8] = *b"ZNCUBIN\n";
 /// The version of the format that this crate reads and writes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Header bytes in front of the index hash.
 const SEALED_HEADER: usize = 48;
 const HEADER: usize = SEALED_HEADER + 32;
 const FLAG_EXTENDED: u8 = 1;
 /// Index bytes of a kernel or an image whose texts are empty.
 const MIN_KERNEL: usize = 4 * 2 + 1 + 32 + 2;
-const MIN_IMAGE: usize = 4 + 2 + 2 + 3 * 8 + 2 * 32 + 5 * 4 + 2;
+const MIN_IMAGE: usize = 4 + 2 + 4 + 3 * 8 + 2 * 32 + 5 * 4 + 2;
 const COMPRESSION_LEVEL: i32 = 19;
 
 /// The largest raw image that an archive may hold: 64 MiB.
@@ -320,7 +321,7 @@ pub enum ArchiveError {
         /// The most similar name, if one is close.
         nearest: Option<String>,
     },
-    /// The base of an image is not an image of the same kernel before it.
+    /// The base of an image is not an image before it.
     #[error(
         "the image of {kernel} for {target} has image {found} as its base, wanted one of the {wanted} before it"
     )]
@@ -334,9 +335,9 @@ pub enum ArchiveError {
         /// The number in the index.
         found: usize,
     },
-    /// A payload was compressed with a base that the kernel does not have for an earlier target.
+    /// A payload was compressed with a base that is not among the images before it.
     #[error(
-        "the image of {kernel} for {target} needs the image with the SHA-256 {wanted} as its base, and the kernel has no such one for an earlier target"
+        "the image of {kernel} for {target} needs the image with the SHA-256 {wanted} as its base, and there is no such one before it"
     )]
     NoBase {
         /// The kernel.
@@ -424,13 +425,22 @@ impl Resources {
     }
 }
 
+/// Which image of an archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageNumber {
+    /// The number of the kernel in [`Archive::kernels`].
+    pub kernel: usize,
+    /// The number of the image in [`KernelEntry::targets`].
+    pub target: usize,
+}
+
 /// One image of a kernel, as the index describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetEntry {
     /// What the image is compiled for.
     pub target: Target,
-    /// The number, in [`KernelEntry::targets`], of the image that is needed to decompress this one.
-    pub base: Option<usize>,
+    /// The image that is needed to decompress this one; it stands before this one.
+    pub base: Option<ImageNumber>,
     /// Where its payload starts, from the end of the index.
     pub offset: u64,
     /// Bytes in the archive.
@@ -619,15 +629,16 @@ impl<'a> Archive<'a> {
 
     fn extract(&self, kernel: &KernelEntry, entry: &TargetEntry) -> Result<Vec<u8>, ArchiveError> {
         // Every base stands before the image that needs it: this ends, and loops stand in for recursion of any depth.
-        let mut chain = vec![entry];
+        let mut chain = vec![(kernel, entry)];
         let mut next = entry.base;
         while let Some(base) = next {
-            let base = &kernel.targets[base];
-            chain.push(base);
-            next = base.base;
+            let kernel = &self.kernels[base.kernel];
+            let entry = &kernel.targets[base.target];
+            chain.push((kernel, entry));
+            next = entry.base;
         }
         let mut raw = Vec::new();
-        for entry in chain.into_iter().rev() {
+        for (kernel, entry) in chain.into_iter().rev() {
             raw = self.decompress(kernel, entry, &raw)?;
         }
         Ok(raw)
@@ -793,14 +804,13 @@ fn read_kernels(reader: &mut Reader, header: &Header) -> Result<Vec<KernelEntry>
         });
     }
     let mut kernels: Vec<KernelEntry> = Vec::with_capacity(header.kernels as usize);
-    let mut images = 0u64;
+    let mut images = Vec::new();
     let mut end = 0u64;
     for _ in 0..header.kernels {
-        let kernel = read_kernel(reader, &mut end, header.payload_bytes)?;
+        let kernel = read_kernel(reader, &mut images, &mut end, header.payload_bytes)?;
         if let Some(last) = kernels.last() {
             check_order(&last.name, &kernel.name)?;
         }
-        images += kernel.targets.len() as u64;
         kernels.push(kernel);
     }
     if reader.left() != 0 {
@@ -809,6 +819,7 @@ fn read_kernels(reader: &mut Reader, header: &Header) -> Result<Vec<KernelEntry>
             found: reader.left() as u64,
         });
     }
+    let images = images.len() as u64;
     if images != u64::from(header.images) {
         return Err(ArchiveError::Count {
             what: "images",
@@ -852,8 +863,10 @@ fn check_name(name: &str) -> Result<(), ArchiveError> {
     }
 }
 
+/// `places` are those of all images before, and gets those of this kernel's.
 fn read_kernel(
     reader: &mut Reader,
+    places: &mut Vec<ImageNumber>,
     end: &mut u64,
     payload_bytes: u64,
 ) -> Result<KernelEntry, ArchiveError> {
@@ -885,9 +898,14 @@ fn read_kernel(
             found: reader.left() as u64,
         });
     }
+    let number = places.last().map_or(0, |last| last.kernel + 1);
     let mut targets: Vec<TargetEntry> = Vec::with_capacity(count.into());
     for _ in 0..count {
-        let entry = read_target(reader, &name, targets.len())?;
+        let entry = read_target(reader, &name, places)?;
+        places.push(ImageNumber {
+            kernel: number,
+            target: targets.len(),
+        });
         let target = entry.target;
         match targets.last().map(|last| last.target) {
             Some(last) if last == target => {
@@ -955,7 +973,7 @@ fn read_kernel(
 fn read_target(
     reader: &mut Reader,
     kernel: &str,
-    before: usize,
+    before: &[ImageNumber],
 ) -> Result<TargetEntry, ArchiveError> {
     let number = reader.u32("architecture number")?;
     let suffix = match reader.u8("architecture suffix")? {
@@ -987,15 +1005,20 @@ fn read_target(
         source,
     })?;
     let target = Target { kind, arch };
-    let base = usize::from(reader.u16("base")?).checked_sub(1);
-    if let Some(found) = base.filter(|base| *base >= before) {
-        return Err(ArchiveError::Base {
-            kernel: kernel.to_owned(),
-            target,
-            wanted: before,
-            found,
-        });
-    }
+    let base = match reader.u32("base")?.checked_sub(1) {
+        None => None,
+        Some(number) => match before.get(number as usize) {
+            Some(base) => Some(*base),
+            None => {
+                return Err(ArchiveError::Base {
+                    kernel: kernel.to_owned(),
+                    target,
+                    wanted: before.len(),
+                    found: number as usize,
+                });
+            }
+        },
+    };
     Ok(TargetEntry {
         target,
         base,
@@ -1127,8 +1150,8 @@ impl Payload {
         Self::compressed(raw, None)
     }
 
-    /// The same with the help of `base`, the image of the same kernel for an earlier target: code for neighbouring
-    /// architectures differs little. The archive needs `base`, too.
+    /// The same with the help of `base`, another image: code for neighbouring architectures differs little, and kernels
+    /// made of the same templates share much. The archive needs `base`, too, before this image.
     ///
     /// # Errors
     /// Those of [`Payload::compress`].
@@ -1266,17 +1289,23 @@ impl ArchiveBuilder {
             &self.metadata.compiler,
         )?;
         let mut payload_bytes = 0u64;
-        let mut images = 0u64;
+        let mut images = BTreeMap::new();
+        let mut count = 0;
         let mut last: Option<&str> = None;
         for kernel in &self.kernels {
             check_name(&kernel.name)?;
             if let Some(last) = last.replace(&kernel.name) {
                 check_order(last, &kernel.name)?;
             }
-            put_kernel(&mut index, kernel, &mut payload_bytes)?;
-            images += kernel.targets.len() as u64;
+            put_kernel(
+                &mut index,
+                kernel,
+                &mut images,
+                &mut count,
+                &mut payload_bytes,
+            )?;
         }
-        limit("", "the number of images", images, u32::MAX.into())?;
+        limit("", "the number of images", count, u32::MAX.into())?;
         limit(
             "",
             "the number of kernels",
@@ -1292,7 +1321,7 @@ impl ArchiveBuilder {
         blob.extend((index.len() as u64).to_le_bytes());
         blob.extend(payload_bytes.to_le_bytes());
         blob.extend((self.kernels.len() as u32).to_le_bytes());
-        blob.extend((images as u32).to_le_bytes());
+        blob.extend((count as u32).to_le_bytes());
         let seal = Digest::of_parts(&[&blob, &index]);
         blob.extend(seal.0);
         blob.extend(index);
@@ -1328,7 +1357,14 @@ fn put_text(
     Ok(())
 }
 
-fn put_kernel(index: &mut Vec<u8>, kernel: &NewKernel, end: &mut u64) -> Result<(), ArchiveError> {
+/// `images` are the first images of all hashes before, `count` is the number of those images.
+fn put_kernel(
+    index: &mut Vec<u8>,
+    kernel: &NewKernel,
+    images: &mut BTreeMap<Digest, u64>,
+    count: &mut u64,
+    end: &mut u64,
+) -> Result<(), ArchiveError> {
     let name = &kernel.name;
     put_text(index, name, "the name", name)?;
     put_text(index, name, "the family", &kernel.family)?;
@@ -1349,7 +1385,7 @@ fn put_kernel(index: &mut Vec<u8>, kernel: &NewKernel, end: &mut u64) -> Result<
     )?;
     index.extend((kernel.targets.len() as u16).to_le_bytes());
     let mut last = None;
-    for (number, new) in kernel.targets.iter().enumerate() {
+    for new in &kernel.targets {
         if last.replace(new.target) == Some(new.target) {
             return Err(ArchiveError::DuplicateTarget {
                 kernel: name.clone(),
@@ -1369,17 +1405,21 @@ fn put_kernel(index: &mut Vec<u8>, kernel: &NewKernel, end: &mut u64) -> Result<
         });
         let base = match new.payload.base {
             None => 0,
-            Some(wanted) => kernel.targets[..number]
-                .iter()
-                .position(|before| before.payload.raw_hash == wanted)
-                .map(|base| base as u16 + 1)
-                .ok_or_else(|| ArchiveError::NoBase {
-                    kernel: name.clone(),
-                    target: new.target,
-                    wanted,
-                })?,
+            Some(wanted) => match images.get(&wanted) {
+                Some(base) => base + 1,
+                None => {
+                    return Err(ArchiveError::NoBase {
+                        kernel: name.clone(),
+                        target: new.target,
+                        wanted,
+                    });
+                }
+            },
         };
-        index.extend(base.to_le_bytes());
+        images.entry(new.payload.raw_hash).or_insert(*count);
+        *count += 1;
+        // The number of all images is limited to 32 bits at the end.
+        index.extend((base as u32).to_le_bytes());
         index.extend(end.to_le_bytes());
         index.extend(new.payload.stored_bytes().to_le_bytes());
         index.extend(new.payload.raw_bytes.to_le_bytes());

@@ -310,7 +310,7 @@ fn header_fields_are_refused_by_name() {
     assert_error!(
         Archive::open(&with(8, &[1])),
         ArchiveError::Version {
-            wanted: 2,
+            wanted: 3,
             found: 1
         }
     );
@@ -409,18 +409,18 @@ fn index_fields_are_refused_by_name() {
         ArchiveError::Base { kernel, wanted: 0, found: 0, .. } if kernel == "vadd"
     );
     assert_error!(
-        open(patched(|f| f.image + 8, &[1])),
+        open(patched(|f| f.image + 10, &[1])),
         ArchiveError::Gap {
             wanted: 0,
             found: 1
         }
     );
     assert_error!(
-        open(patched(|f| f.image + 16, &[200])),
+        open(patched(|f| f.image + 18, &[200])),
         ArchiveError::PastEnd { kernel, found: 200, .. } if kernel == "vadd"
     );
     assert_error!(
-        open(patched(|f| f.image + 16, &[60])),
+        open(patched(|f| f.image + 18, &[60])),
         ArchiveError::Overlap {
             wanted: 60,
             found: 22,
@@ -428,7 +428,7 @@ fn index_fields_are_refused_by_name() {
         }
     );
     assert_error!(
-        open(patched(|f| f.image + 16, &[1])),
+        open(patched(|f| f.image + 18, &[1])),
         ArchiveError::Gap {
             wanted: 1,
             found: 22
@@ -436,7 +436,7 @@ fn index_fields_are_refused_by_name() {
     );
     assert_error!(
         open(patched(
-            |f| f.image + 24,
+            |f| f.image + 26,
             &(MAX_RAW_BYTES + 1).to_le_bytes()
         )),
         ArchiveError::RawTooLarge {
@@ -559,13 +559,52 @@ fn image_on_a_base_is_small_and_comes_back() {
     let archive = Archive::open(&blob).unwrap();
     let targets = &archive.kernel("k").unwrap().targets;
     let bases = Vec::from_iter(targets.iter().map(|entry| entry.base));
-    assert_eq!(bases, [None, Some(0), Some(1), None]);
+    let base = |target| Some(ImageNumber { kernel: 0, target });
+    assert_eq!(bases, [None, base(0), base(1), None]);
     for (entry, hash) in targets.iter().zip(hashes) {
         let small = entry.stored_bytes < 100;
         assert_eq!(small, entry.base.is_some(), "{}", entry.stored_bytes);
         let image = archive.image("k", entry.target).unwrap();
         assert_eq!(Digest::of(&image), hash);
     }
+}
+
+#[test]
+fn image_of_another_kernel_can_be_a_base() {
+    let first = chained();
+    let raw = Archive::from_vec(build(vec![first.clone()]).unwrap())
+        .unwrap()
+        .image("k", target("sm_89"))
+        .unwrap();
+    let sibling = |name: &str| {
+        let image = [raw.as_slice(), b"and more"].concat();
+        let mut new = new_target("sm_89", &image);
+        new.payload = Payload::compress_on(&image, &raw).unwrap();
+        (new_kernel(name, vec![new]), image)
+    };
+    let (after, image) = sibling("l");
+    let mut blob = build(vec![after, first.clone()]).unwrap();
+    let archive = Archive::open(&blob).unwrap();
+    let entry = &archive.kernel("l").unwrap().targets[0];
+    let base = ImageNumber {
+        kernel: 0,
+        target: 2,
+    };
+    assert_eq!(entry.base, Some(base));
+    assert!(entry.stored_bytes < 100, "{}", entry.stored_bytes);
+    assert_eq!(archive.image("l", target("sm_89")).unwrap(), image);
+    // Damage at the end of the chain is told by its name.
+    let at = archive.payloads;
+    blob[at + 20] ^= 1;
+    assert_error!(
+        Archive::open(&blob).unwrap().image("l", target("sm_89")),
+        ArchiveError::StoredHash { kernel, target: t, .. } if kernel == "k" && t == target("sm_80")
+    );
+    // Bases stand before what needs them.
+    assert_error!(
+        build(vec![sibling("a").0, first]),
+        ArchiveError::NoBase { kernel, .. } if kernel == "a"
+    );
 }
 
 #[test]

@@ -619,27 +619,38 @@ impl Build<'_> {
     }
 }
 
-/// Compresses images of machine code with the one for the architecture before as their base, where that is worth it.
+/// Compresses images with another one before them as their base, where that is worth it: machine code with the one for
+/// the architecture before, and every image with that of the kernel whose code for the same target is nearest in size,
+/// which is how kernels show that they are made of the same templates.
 fn put_on_bases(cache: &Cache, jobs: &[Job<'_>], made: &mut [Made]) -> Result<(), ArchiveError> {
     let code = |job: &Job<'_>| job.target.kind == ImageKind::Sass;
+    let size = |number: usize| made[number].image.len();
     let payloads: Vec<_> = jobs
         .par_iter()
         .with_max_len(1)
         .enumerate()
         .map(|(number, job)| -> Result<Option<Payload>, ArchiveError> {
-            if !code(job) {
-                return Ok(None);
-            }
-            let before = jobs.iter().enumerate().filter(|(_, other)| {
-                other.kernel.name == job.kernel.name && code(other) && other.target < job.target
+            let arch_before = (0..number).rev().find(|other| {
+                jobs[*other].kernel.name == job.kernel.name && code(&jobs[*other]) && code(job)
             });
-            let Some((base, _)) = before.max_by_key(|(_, other)| other.target) else {
-                return Ok(None);
-            };
+            let near = |other: &usize| size(*other).abs_diff(size(number)) * 32 <= size(number);
+            let sibling = (0..number)
+                .filter(|other| {
+                    jobs[*other].target == job.target && jobs[*other].kernel.name != job.kernel.name
+                })
+                .filter(near)
+                .min_by_key(|other| size(*other).abs_diff(size(number)));
             let Made { image, payload } = &made[number];
-            let on_base = cache.on_base(image, &made[base].image)?;
-            let worth_it = on_base.stored_bytes() * 5 <= payload.stored_bytes() * 4;
-            Ok(worth_it.then_some(on_base))
+            let mut best = None;
+            let mut most = payload.stored_bytes() * 4 / 5;
+            for base in [arch_before, sibling].into_iter().flatten() {
+                let on_base = cache.on_base(image, &made[base].image)?;
+                if on_base.stored_bytes() <= most {
+                    most = on_base.stored_bytes();
+                    best = Some(on_base);
+                }
+            }
+            Ok(best)
         })
         .collect::<Result<_, _>>()?;
     for (made, payload) in made.iter_mut().zip(payloads) {

@@ -1,7 +1,7 @@
 //! One dispatch as the references see it: named fields and named buffers, checked against the
 //! contract before anything is read.
 
-use zinc_contract::{Binding, Buffer, Kernel};
+use zinc_contract_types::{Binding, Buffer, Kernel};
 
 use crate::OracleError;
 

@@ -5,7 +5,7 @@
 //! wrong address shows in the result. Buffers that are written are poisoned, and longer than asked
 //! for, so that a write outside the contract shows.
 
-use zinc_contract::{Access, Binding, Kernel};
+use zinc_contract_types::{Access, Binding, Kernel};
 
 use crate::call::{buffer_bytes, buffer_index, field_index};
 use crate::{Expected, OracleError, Report, Rng, compare, expect};

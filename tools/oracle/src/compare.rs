@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use zinc_contract::Kernel;
+use zinc_contract_types::Kernel;
 
 use crate::call::words_of;
 use crate::expected::{Element, Expected, Integer, Outcome, Want};

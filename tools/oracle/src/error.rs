@@ -1,6 +1,6 @@
 //! What can be wrong with a request to the oracle.
 
-use zinc_contract::{ContractError, EvalError};
+use zinc_contract_types::{ContractError, EvalError};
 
 /// Why no expected result, case or comparison could be made.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::{fmt, str};
 
 use safetensors::{Dtype, SafeTensors};
-use zinc_contract::{ContractError, EvalError, FieldKind, Kernel, Scalar};
+use zinc_contract_types::{ContractError, EvalError, FieldKind, Kernel, Scalar};
 
 use crate::call::words_of;
 use crate::expected::{Check, Integer, Outcome, Region, Want};
@@ -31,8 +31,8 @@ use crate::{Element, Expected, Report};
 /// A dispatch with expected final contents.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fixture {
-    /// kernel name
-    pub kernel: String,
+    /// the kernel
+    pub kernel: &'static Kernel,
     /// the whole push struct: push fields, launch counts, specialization values
     pub words: Vec<u32>,
     /// initial contents in binding order; empty for a buffer that is not bound
@@ -44,6 +44,9 @@ pub struct Fixture {
     /// for people
     pub note: String,
 }
+
+/// Finds a kernel by its name, as `zinc_contract::kernel` does.
+pub type FindKernel = fn(&str) -> Result<&'static Kernel, ContractError>;
 
 /// How the results of a fixture are judged.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -298,7 +301,7 @@ fn list<T: ToString>(names: impl IntoIterator<Item = T>) -> String {
 ///
 /// # Errors
 /// Every deviation from the format and from the kernel's contract, with what was wanted and found.
-pub fn read(bytes: &[u8]) -> Result<Fixture, FixtureError> {
+pub fn read(bytes: &[u8], find: FindKernel) -> Result<Fixture, FixtureError> {
     let broken = |e: safetensors::SafeTensorError| FixtureError::NotSafetensors {
         reason: e.to_string(),
     };
@@ -317,7 +320,7 @@ pub fn read(bytes: &[u8]) -> Result<Fixture, FixtureError> {
             key: "kernel".to_owned(),
         })?;
     let reader = Reader {
-        kernel: zinc_contract::kernel(name)?,
+        kernel: find(name)?,
         metadata,
         tensors,
     };
@@ -328,7 +331,7 @@ pub fn read(bytes: &[u8]) -> Result<Fixture, FixtureError> {
     let buffers = reader.buffers(&words)?;
     let expect = reader.expect(&buffers)?;
     Ok(Fixture {
-        kernel: reader.kernel.name.to_owned(),
+        kernel: reader.kernel,
         rules: reader.rules(&expect)?,
         note: (reader.metadata.get("note").copied().unwrap_or_default()).to_owned(),
         words,
@@ -598,9 +601,9 @@ fn parse_ranges(text: &str, words: usize) -> Option<Vec<Range<usize>>> {
 /// The bytes of a file with the fixture; equal fixtures give equal bytes.
 ///
 /// # Errors
-/// The kernel is not in the catalog, or the fixture does not have its words and buffers.
+/// The fixture does not have the words and buffers of its kernel.
 pub fn write(fixture: &Fixture) -> Result<Vec<u8>, FixtureError> {
-    let kernel = zinc_contract::kernel(&fixture.kernel)?;
+    let kernel = fixture.kernel;
     let counts = [
         ("words", kernel.fields.len(), fixture.words.len()),
         ("buffers", kernel.buffers.len(), fixture.buffers.len()),
@@ -609,7 +612,7 @@ pub fn write(fixture: &Fixture) -> Result<Vec<u8>, FixtureError> {
     for (key, wanted, found) in counts {
         if wanted != found {
             return Err(FixtureError::BadValue {
-                kernel: fixture.kernel.clone(),
+                kernel: kernel.name.to_owned(),
                 key: key.to_owned(),
                 wanted: wanted.to_string(),
                 found: found.to_string(),
@@ -618,7 +621,7 @@ pub fn write(fixture: &Fixture) -> Result<Vec<u8>, FixtureError> {
     }
     let mut metadata = BTreeMap::new();
     let mut put = |key: String, value: String| metadata.insert(key, value);
-    put("kernel".to_owned(), fixture.kernel.clone());
+    put("kernel".to_owned(), kernel.name.to_owned());
     for (field, word) in kernel.fields.iter().zip(&fixture.words) {
         let value = match field.scalar {
             Scalar::U32 => word.to_string(),
@@ -655,7 +658,7 @@ pub fn write(fixture: &Fixture) -> Result<Vec<u8>, FixtureError> {
     let initial = initial.map(|(b, t)| (format!("buffer.{}", b.name), t));
     let expect = kernel.buffers.iter().zip(&fixture.expect);
     let expect = expect.filter_map(|(b, t)| Some((format!("expect.{}", b.name), t.as_ref()?)));
-    serialize(&fixture.kernel, metadata, initial.chain(expect))
+    serialize(kernel.name, metadata, initial.chain(expect))
 }
 
 /// The bytes of a file with the final contents of all buffers, under the names that a fixture gives
@@ -712,11 +715,8 @@ fn serialize<'a>(
 
 /// Judges the final contents of all buffers, in binding order, against the expected ones. Buffers
 /// without expected contents are not looked at.
-///
-/// # Errors
-/// The kernel is not in the catalog.
-pub fn compare<O: AsRef<[u8]>>(fixture: &Fixture, outputs: &[O]) -> Result<Report, FixtureError> {
-    let kernel = zinc_contract::kernel(&fixture.kernel)?;
+pub fn compare<O: AsRef<[u8]>>(fixture: &Fixture, outputs: &[O]) -> Report {
+    let kernel = fixture.kernel;
     let buffers = kernel.buffers.iter().zip(&fixture.expect).enumerate();
     let expected: Vec<Expected> = buffers
         .filter_map(|(index, (buffer, tensor))| {
@@ -734,7 +734,7 @@ pub fn compare<O: AsRef<[u8]>>(fixture: &Fixture, outputs: &[O]) -> Result<Repor
     } else {
         &fixture.note
     };
-    Ok(crate::compare(kernel, label, &initial, &expected, outputs))
+    crate::compare(kernel, label, &initial, &expected, outputs)
 }
 
 impl Fixture {

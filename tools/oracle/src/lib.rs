@@ -28,7 +28,7 @@ pub use expected::{Check, Element, Expected, Integer, Outcome, Region, Want};
 pub use kernels::{has_reference, kernels};
 pub use rng::Rng;
 
-use zinc_contract::{Access, Kernel};
+use zinc_contract_types::{Access, Kernel};
 
 /// The wanted final contents of every buffer that the kernel writes, for one dispatch.
 ///

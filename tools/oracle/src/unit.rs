@@ -1,7 +1,7 @@
 //! Dequantization through matrix-vector kernels: with x a unit vector, y is a column of the matrix, so
 //! that every value of a block can be compared bit for bit.
 
-use zinc_contract::Kernel;
+use zinc_contract_types::Kernel;
 
 use crate::case::Draft;
 use crate::quant::Format;

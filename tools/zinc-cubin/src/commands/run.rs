@@ -92,8 +92,8 @@ fn run_fixture(
 ) -> Result<(Vec<RunReport>, DeviceInfo), Failure> {
     let input = || format!("fixture {}", path.display());
     let bytes = std::fs::read(path).with_context(input)?;
-    let fixture = fixture::read(&bytes).with_context(input)?;
-    let kernel = implemented(&fixture.kernel)?;
+    let fixture = fixture::read(&bytes, zinc_contract::kernel).with_context(input)?;
+    let kernel = implemented(fixture.kernel.name)?;
     if let Some(wanted) = wanted.filter(|wanted| wanted.name != kernel.name) {
         return Err(Failure::input(format!(
             "{} is for kernel {}, wanted {}",
@@ -116,7 +116,7 @@ fn run_fixture(
     check(&case)?;
     let target = open(context, arguments, &[kernel])?;
     let (outputs, time) = target.time_case(&case, arguments.repeat).or_check()?;
-    let comparison = fixture::compare(&fixture, &outputs)?;
+    let comparison = fixture::compare(&fixture, &outputs);
     write_outputs(arguments, &fixture, &outputs)?;
     let report = report(&case, path.display().to_string(), None, comparison, time);
     Ok((vec![report], target.info()))
@@ -290,7 +290,7 @@ fn as_fixture(case: &Case) -> Fixture {
         _ => fixture::ElementType::U8,
     };
     Fixture {
-        kernel: case.kernel.name.to_owned(),
+        kernel: case.kernel,
         words: case.words.clone(),
         buffers: case
             .buffers

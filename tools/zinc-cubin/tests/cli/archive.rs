@@ -1,5 +1,6 @@
 //! `--archive`: archives that are damaged, swapped or missing.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cubin_format::{Archive, ArchiveBuilder, ImageKind, NewKernel, NewTarget, Payload};
@@ -128,26 +129,32 @@ fn flipped_byte_in_an_image_fails_the_check_and_is_never_exported() {
     let mut blob = embedded();
     let at = payloads(&blob) + 30;
     blob[at] ^= 1;
-    let (first, damaged) = {
+    let damaged = {
         let archive = Archive::open(&blob).unwrap();
-        let kernel = &archive.kernels()[0];
-        // The image, and those that cannot be decompressed without it.
-        let mut needs = vec![true];
-        for entry in &kernel.targets[1..] {
-            needs.push(entry.base.is_some_and(|base| needs[base]));
+        // The image, and those that cannot be decompressed without it, by kernel and target.
+        let mut needs = BTreeMap::from([((0, 0), true)]);
+        for (number, kernel) in archive.kernels().iter().enumerate() {
+            for (target, entry) in kernel.targets.iter().enumerate() {
+                let base = entry.base.map(|base| needs[&(base.kernel, base.target)]);
+                needs.entry((number, target)).or_insert(base == Some(true));
+            }
         }
-        let targets = kernel.targets.iter().zip(needs);
-        let damaged = targets
-            .filter(|(_, needs)| *needs)
-            .map(|(entry, _)| entry.target.to_string());
-        (kernel.name.clone(), Vec::from_iter(damaged))
+        let damaged = needs.into_iter().filter(|(_, needs)| *needs);
+        let damaged = damaged.map(|((kernel, target), _)| {
+            let kernel = &archive.kernels()[kernel];
+            (
+                kernel.name.clone(),
+                kernel.targets[target].target.to_string(),
+            )
+        });
+        (archive.kernels()[0].name.clone(), Vec::from_iter(damaged))
     };
     let file = File::new(&blob);
     let ended = file.run(&["verify", "--static"]);
     let count = format!("{} of", damaged.len());
     ended.failed(CHECK_FAILED, [count.as_str()]);
-    for target in &damaged {
-        let line = format!("{first} {target}: ");
+    for (kernel, target) in &damaged {
+        let line = format!("{kernel} {target}: ");
         assert!(ended.stdout.contains(&line), "{ended:?}");
     }
 
@@ -156,8 +163,8 @@ fn flipped_byte_in_an_image_fails_the_check_and_is_never_exported() {
     let failures = ended.object()["failures"].clone();
     let failures = failures.as_array().unwrap();
     assert_eq!(failures.len(), damaged.len());
-    for (failure, target) in failures.iter().zip(&damaged) {
-        assert_eq!(failure["kernel"], *first);
+    for (failure, (kernel, target)) in failures.iter().zip(&damaged) {
+        assert_eq!(failure["kernel"], *kernel.as_str());
         assert_eq!(failure["target"], *target.as_str());
         let error = failure["error"].as_str().unwrap();
         assert!(error.contains("SHA-256"), "{error}");

@@ -28,6 +28,10 @@ pub enum EvalError {
     },
 }
 
+/// A word of the push struct.
+///
+/// # Errors
+/// [`EvalError::MissingWord`].
 #[inline]
 pub fn word(words: &[u32], index: usize) -> Result<i64, EvalError> {
     match words.get(index) {
@@ -36,21 +40,37 @@ pub fn word(words: &[u32], index: usize) -> Result<i64, EvalError> {
     }
 }
 
+/// `a + b`.
+///
+/// # Errors
+/// [`EvalError::Overflow`].
 #[inline]
 pub fn add(a: i64, b: i64) -> Result<i64, EvalError> {
     a.checked_add(b).ok_or(EvalError::Overflow)
 }
 
+/// `a - b`.
+///
+/// # Errors
+/// [`EvalError::Overflow`].
 #[inline]
 pub fn sub(a: i64, b: i64) -> Result<i64, EvalError> {
     a.checked_sub(b).ok_or(EvalError::Overflow)
 }
 
+/// `a * b`.
+///
+/// # Errors
+/// [`EvalError::Overflow`].
 #[inline]
 pub fn mul(a: i64, b: i64) -> Result<i64, EvalError> {
     a.checked_mul(b).ok_or(EvalError::Overflow)
 }
 
+/// `a / b`, exact.
+///
+/// # Errors
+/// [`EvalError::Divisor`] and [`EvalError::Inexact`].
 #[inline]
 pub fn div(a: i64, b: i64) -> Result<i64, EvalError> {
     let divisor = positive(b)?;
@@ -63,11 +83,19 @@ pub fn div(a: i64, b: i64) -> Result<i64, EvalError> {
     Ok(a / divisor)
 }
 
+/// `a % b`, never negative.
+///
+/// # Errors
+/// [`EvalError::Divisor`].
 #[inline]
 pub fn rem(a: i64, b: i64) -> Result<i64, EvalError> {
     Ok(a.rem_euclid(positive(b)?))
 }
 
+/// The least integer that is not below `a / b`.
+///
+/// # Errors
+/// [`EvalError::Divisor`].
 #[inline]
 pub fn ceil_div(a: i64, b: i64) -> Result<i64, EvalError> {
     let divisor = positive(b)?;

@@ -197,6 +197,8 @@ pub struct LaunchRule {
     pub specific: bool,
     /// Named constants.
     pub tile: &'static [(&'static str, u32)],
+    /// Values with names as written, which the expressions below may use.
+    pub lets: &'static [(&'static str, &'static str)],
     /// Blocks per grid as written: x, y, z.
     pub grid: [&'static str; 3],
     /// Threads per block as written: x, y, z.

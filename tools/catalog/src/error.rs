@@ -122,9 +122,14 @@ pub enum Problem {
         /// Its value.
         found: i64,
     },
-    /// An override names a tile constant that the base rule lacks.
-    #[error("tile constant `{0}` is not defined by the base rule")]
-    UnknownTile(String),
+    /// An override names something that the base rule lacks.
+    #[error("{what} `{name}` is not defined by the base rule")]
+    NotInBase {
+        /// A tile constant, or a value.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
     /// An `[arch.N]` table whose name is not an architecture number, alone or with the suffix `a`.
     #[error("`arch.{0}` is not an architecture number such as 90 or 90a")]
     Arch(String),

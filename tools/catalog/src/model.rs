@@ -198,6 +198,9 @@ pub struct LaunchRule {
     pub specific: bool,
     /// Named constants, sorted by name; an override has all of them, changed or not.
     pub tile: Vec<(String, u32)>,
+    /// Values with names, sorted by these, which the expressions below may use and which are made of fields, constants
+    /// and `sm_count`; an override has all of them, changed or not.
+    pub lets: Vec<(String, ExprText)>,
     /// Blocks per cluster, along x; the other expressions have it in the place of their `cluster`.
     pub cluster: ExprText,
     /// Blocks per grid: x, y, z.

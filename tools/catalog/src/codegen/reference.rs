@@ -160,6 +160,9 @@ fn launch_rule(rule: &LaunchRule) -> String {
     if rule.shared.text != "0" {
         out += &format!(", dynamic shared bytes `{}`", rule.shared.text);
     }
+    for (name, value) in &rule.lets {
+        out += &format!("; {name} is `{}`", value.text);
+    }
     if !rule.tile.is_empty() {
         let constants = rule
             .tile

@@ -28,7 +28,11 @@ pub fn rust_table(catalog: &Catalog) -> String {
 }
 
 fn table_entry(out: &mut String, kernel: &Kernel) -> std::fmt::Result {
-    let words = Words { kernel, tile: &[] };
+    let words = Words {
+        kernel,
+        tile: &[],
+        lets: &[],
+    };
     writeln!(out, "    Kernel {{")?;
     for (key, text) in [
         ("name", &kernel.name),
@@ -107,6 +111,7 @@ fn launch_rule(out: &mut String, kernel: &Kernel, rule: &LaunchRule) -> std::fmt
     let words = Words {
         kernel,
         tile: &rule.tile,
+        lets: &rule.lets,
     };
     let triple = |exprs: &[ExprText; 3]| exprs.each_ref().map(|e| words.value(&e.expr)).join(", ");
     let texts =
@@ -118,7 +123,12 @@ fn launch_rule(out: &mut String, kernel: &Kernel, rule: &LaunchRule) -> std::fmt
     )?;
     writeln!(
         out,
-        "                grid: [{}], block: [{}], cluster: {:?}, shared: {:?},",
+        "                lets: &{:?}, grid: [{}], block: [{}], cluster: {:?}, shared: {:?},",
+        Vec::from_iter(
+            rule.lets
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.text.as_str()))
+        ),
         texts(&rule.grid),
         texts(&rule.block),
         rule.cluster.text,
@@ -127,6 +137,15 @@ fn launch_rule(out: &mut String, kernel: &Kernel, rule: &LaunchRule) -> std::fmt
     writeln!(out, "                extents: |w, sm_count| {{")?;
     // Every rule takes both arguments, whether its expressions use them or not.
     writeln!(out, "                    let (_, _) = (w, sm_count);")?;
+    let exprs = rule.grid.iter().chain(&rule.block);
+    let exprs = exprs.chain([&rule.cluster, &rule.shared]);
+    let used = Vec::from_iter(exprs.flat_map(|expr| expr.expr.names()));
+    for (name, value) in &rule.lets {
+        if used.contains(&name.as_str()) {
+            let value = words.value(&value.expr);
+            writeln!(out, "                    let let_{name} = {value};")?;
+        }
+    }
     writeln!(
         out,
         "                    Ok(Extents {{ grid: [{}], block: [{}], cluster: {}, shared_bytes: {} }})",
@@ -142,6 +161,7 @@ fn launch_rule(out: &mut String, kernel: &Kernel, rule: &LaunchRule) -> std::fmt
 struct Words<'a> {
     kernel: &'a Kernel,
     tile: &'a [(String, u32)],
+    lets: &'a [(String, ExprText)],
 }
 
 impl Words<'_> {
@@ -188,6 +208,9 @@ impl Words<'_> {
         }
         match expr {
             Expr::Int(value) => value.to_string(),
+            Expr::Name(name) if self.lets.iter().any(|(own, _)| own == name) => {
+                format!("let_{name}")
+            }
             Expr::Name(name) => match self.tile.iter().find(|(constant, _)| constant == name) {
                 Some((_, value)) => value.to_string(),
                 None => format!("i64::from({SM_COUNT})"),

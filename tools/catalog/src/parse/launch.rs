@@ -22,6 +22,8 @@ pub struct Launch {
 struct RawLaunch {
     #[serde(default)]
     tile: BTreeMap<Spanned<String>, Spanned<u32>>,
+    #[serde(default, rename = "let")]
+    lets: BTreeMap<Spanned<String>, Spanned<ExprSource>>,
     block: Spanned<Vec<Spanned<ExprSource>>>,
     grid: Spanned<Vec<Spanned<ExprSource>>>,
     cluster: Option<Spanned<ExprSource>>,
@@ -39,6 +41,8 @@ struct RawLaunch {
 struct RawOverride {
     #[serde(default)]
     tile: BTreeMap<Spanned<String>, Spanned<u32>>,
+    #[serde(default, rename = "let")]
+    lets: BTreeMap<Spanned<String>, Spanned<ExprSource>>,
     block: Option<Spanned<Vec<Spanned<ExprSource>>>>,
     grid: Option<Spanned<Vec<Spanned<ExprSource>>>>,
     cluster: Option<Spanned<ExprSource>>,
@@ -138,32 +142,26 @@ fn launch_rules(report: &mut Report<'_>, kernel: &Kernel, raw: &RawLaunch) -> Ve
     scope.names.insert(SM_COUNT.to_owned(), Scalar::U32);
     scope.names.insert(CLUSTER.to_owned(), Scalar::U32);
     for name in raw.tile.keys() {
-        report.identifier("tile constant", name);
-        let text = name.get_ref().clone();
-        if scope.names.insert(text.clone(), Scalar::U32).is_some() {
-            let what = "name";
-            report.push(
-                name.span(),
-                Problem::Duplicate {
-                    what,
-                    name: text,
-                    first: None,
-                },
-            );
-        }
+        declare(report, &mut scope, "tile constant", name);
     }
-    let base = rule(
-        report,
-        &scope,
-        (0, false),
-        &raw.tile,
-        &raw.block,
-        &raw.grid,
-        raw.cluster.as_ref(),
-        raw.shared.as_ref(),
-    );
-    let mut rules = vec![base];
-    for (arch, raw_override) in &raw.arch {
+    // Values are made of fields and constants, and not of one another.
+    let mut inner = scope.clone();
+    inner.names.remove(CLUSTER);
+    for name in raw.lets.keys() {
+        declare(report, &mut scope, "value", name);
+        scope.what = "a field, a tile constant, a value of `let` or sm_count";
+    }
+    let scopes = Scopes { inner, scope };
+    let base = Keys {
+        tile: BTreeMap::from_iter(&raw.tile),
+        lets: BTreeMap::from_iter(&raw.lets),
+        block: &raw.block,
+        grid: &raw.grid,
+        cluster: raw.cluster.as_ref(),
+        shared: raw.shared.as_ref(),
+    };
+    let mut rules = vec![rule(report, &scopes, (0, false), &base)];
+    for (arch, raw) in &raw.arch {
         let name = arch.get_ref();
         let (digits, specific) = match name.strip_suffix('a') {
             Some(digits) => (digits, true),
@@ -177,51 +175,93 @@ fn launch_rules(report: &mut Report<'_>, kernel: &Kernel, raw: &RawLaunch) -> Ve
             report.push(arch.span(), Problem::Arch(arch.get_ref().clone()));
             continue;
         };
-        let mut tile = BTreeMap::from_iter(raw.tile.iter());
-        for (name, value) in &raw_override.tile {
-            if tile.insert(name, value).is_none() {
-                report.push(name.span(), Problem::UnknownTile(name.get_ref().clone()));
-            }
-        }
-        let tile = tile
-            .into_iter()
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect();
-        rules.push(rule(
-            report,
-            &scope,
-            (min_arch, specific),
-            &tile,
-            raw_override.block.as_ref().unwrap_or(&raw.block),
-            raw_override.grid.as_ref().unwrap_or(&raw.grid),
-            raw_override.cluster.as_ref().or(raw.cluster.as_ref()),
-            raw_override.shared.as_ref().or(raw.shared.as_ref()),
-        ));
+        let keys = Keys {
+            tile: replaced(report, "tile constant", &base.tile, &raw.tile),
+            lets: replaced(report, "value", &base.lets, &raw.lets),
+            block: raw.block.as_ref().unwrap_or(base.block),
+            grid: raw.grid.as_ref().unwrap_or(base.grid),
+            cluster: raw.cluster.as_ref().or(base.cluster),
+            shared: raw.shared.as_ref().or(base.shared),
+        };
+        rules.push(rule(report, &scopes, (min_arch, specific), &keys));
     }
     rules.sort_by_key(|rule| (rule.min_arch, rule.specific));
     rules
 }
 
-#[expect(clippy::too_many_arguments, reason = "the keys of a rule")]
+/// What the expressions of a rule may name.
+struct Scopes {
+    /// Those of values.
+    inner: Scope,
+    /// All others.
+    scope: Scope,
+}
+
+/// What a rule is made from.
+struct Keys<'a> {
+    tile: BTreeMap<&'a Spanned<String>, &'a Spanned<u32>>,
+    lets: BTreeMap<&'a Spanned<String>, &'a Spanned<ExprSource>>,
+    block: &'a Spanned<Vec<Spanned<ExprSource>>>,
+    grid: &'a Spanned<Vec<Spanned<ExprSource>>>,
+    cluster: Option<&'a Spanned<ExprSource>>,
+    shared: Option<&'a Spanned<ExprSource>>,
+}
+
+/// Adds a name of a launch file to those that expressions may use.
+fn declare(report: &mut Report<'_>, scope: &mut Scope, what: &'static str, name: &Spanned<String>) {
+    report.identifier(what, name);
+    let text = name.get_ref().clone();
+    if scope.names.insert(text.clone(), Scalar::U32).is_some() {
+        let problem = Problem::Duplicate {
+            what: "name",
+            name: text,
+            first: None,
+        };
+        report.push(name.span(), problem);
+    }
+}
+
+/// The base rule's table with the entries that an override replaces.
+fn replaced<'a, T>(
+    report: &mut Report<'_>,
+    what: &'static str,
+    base: &BTreeMap<&'a Spanned<String>, &'a T>,
+    own: &'a BTreeMap<Spanned<String>, T>,
+) -> BTreeMap<&'a Spanned<String>, &'a T> {
+    let mut table = base.clone();
+    for (name, value) in own {
+        if table.insert(name, value).is_none() {
+            let problem = Problem::NotInBase {
+                what,
+                name: name.get_ref().clone(),
+            };
+            report.push(name.span(), problem);
+        }
+    }
+    table
+}
+
 fn rule(
     report: &mut Report<'_>,
-    scope: &Scope,
+    scopes: &Scopes,
     (min_arch, specific): (u32, bool),
-    tile: &BTreeMap<Spanned<String>, Spanned<u32>>,
-    block: &Spanned<Vec<Spanned<ExprSource>>>,
-    grid: &Spanned<Vec<Spanned<ExprSource>>>,
-    cluster: Option<&Spanned<ExprSource>>,
-    shared: Option<&Spanned<ExprSource>>,
+    keys: &Keys<'_>,
 ) -> LaunchRule {
+    let scope = &scopes.scope;
     let tile = Vec::from_iter(
-        tile.iter()
+        keys.tile
+            .iter()
             .map(|(name, value)| (name.get_ref().clone(), *value.get_ref())),
     );
+    let lets = Vec::from_iter(keys.lets.iter().map(|(name, source)| {
+        let value = report.expr(source.span(), source.get_ref().text(), &scopes.inner);
+        (name.get_ref().clone(), value)
+    }));
     let one = || ExprText {
         text: "1".to_owned(),
         expr: Expr::Int(1),
     };
-    let cluster = cluster.map_or_else(one, |source| {
+    let cluster = keys.cluster.map_or_else(one, |source| {
         let cluster = report.expr(source.span(), source.get_ref().text(), scope);
         if cluster.expr.names().contains(CLUSTER) {
             let problem = Problem::Launch("the cluster cannot depend on itself");
@@ -238,26 +278,31 @@ fn rule(
         expr: text.expr.with(CLUSTER, &cluster.expr),
         ..text
     };
-    let block_exprs = dimensions(report, scope, block, "block dimensions").map(with_cluster);
-    let grid = dimensions(report, scope, grid, "grid dimensions").map(with_cluster);
+    let block_exprs = dimensions(report, scope, keys.block, "block dimensions").map(with_cluster);
+    let grid = dimensions(report, scope, keys.grid, "grid dimensions").map(with_cluster);
     let constant = |name: &str| {
         let (_, value) = tile.iter().find(|(constant, _)| constant == name)?;
         Some(i64::from(*value))
     };
     let threads = block_exprs.iter().try_fold(1i64, |threads, dimension| {
-        let value = dimension.expr.eval(&constant).ok()?;
+        let inlined = lets
+            .iter()
+            .fold(dimension.expr.clone(), |expr, (name, value)| {
+                expr.with(name, &value.expr)
+            });
+        let value = inlined.eval(&constant).ok()?;
         threads.checked_mul(value)
     });
     if let Some(found) = threads {
         report.too_many(
-            &block.span(),
+            &keys.block.span(),
             "threads in a block",
             found,
             MAX_BLOCK_THREADS,
         );
         if found < 1 {
             report.push(
-                block.span(),
+                keys.block.span(),
                 Problem::TooFew {
                     what: "the block",
                     found,
@@ -265,7 +310,7 @@ fn rule(
             );
         }
     }
-    let shared = match shared {
+    let shared = match keys.shared {
         Some(shared) => with_cluster(report.expr(shared.span(), shared.get_ref().text(), scope)),
         None => ExprText {
             text: "0".to_owned(),
@@ -276,6 +321,7 @@ fn rule(
         min_arch,
         specific,
         tile,
+        lets,
         cluster,
         grid,
         block: block_exprs,

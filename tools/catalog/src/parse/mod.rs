@@ -147,6 +147,7 @@ impl Report<'_> {
 }
 
 /// The names that expressions may use.
+#[derive(Clone)]
 struct Scope {
     names: BTreeMap<String, Scalar>,
     what: &'static str,

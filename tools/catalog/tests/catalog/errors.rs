@@ -186,6 +186,37 @@ fn mistakes_in_a_launch_file_name_file_line_and_kernel() {
             5,
             "belongs in `[arch.90]`",
         ),
+        ("shared = \"n * 4\"", "let.n = 1", 5, "name `n` is already"),
+        (
+            "shared = \"n * 4\"",
+            "let.warps = 1",
+            5,
+            "name `warps` is already",
+        ),
+        (
+            "shared = \"n * 4\"",
+            "let.half = \"cluster / 2\"",
+            5,
+            "uses `cluster`, which is not a field, a tile constant or sm_count",
+        ),
+        (
+            "shared = \"n * 4\"",
+            "let = { a = 1, b = \"a\" }",
+            5,
+            "uses `a`, which is not a field, a tile constant or sm_count",
+        ),
+        (
+            "tile = { warps = 16 }",
+            "let.other = 1",
+            7,
+            "value `other` is not defined by the base rule",
+        ),
+        (
+            "block = [\"32 * warps\"]",
+            "let.all = \"128 * warps\"\nblock = [\"all\", 8]",
+            4,
+            "8192 threads in a block, at most 1024",
+        ),
         (
             "rows <= 8 ?",
             "cluster <= 8 ?",
@@ -253,6 +284,42 @@ fn mistakes_in_a_launch_file_name_file_line_and_kernel() {
         );
         assert!(first.to_string().contains(part), "{new}: {errors}");
     }
+}
+
+#[test]
+fn values_of_let_are_computed_once_and_replaced_by_name() {
+    let kernels = Kernels::complete();
+    let lets = "let = { all = \"n * rows\", form = \"n <= 8 ? 0 : 1\" }\nshared = \"form * all\"";
+    kernels.replace(LAUNCH, "shared = \"n * 4\"", lets);
+    kernels.replace(
+        LAUNCH,
+        "tile = { warps = 16 }",
+        "let.form = 2\ncluster = \"form\"",
+    );
+    let catalog = kernels.load().unwrap();
+    let lets = |rule: usize| {
+        let lets = &catalog.kernels[0].launch[rule].lets;
+        Vec::from_iter(
+            lets.iter()
+                .map(|(name, value)| (name.as_str(), value.text.as_str())),
+        )
+    };
+    assert_eq!(lets(0), [("all", "n * rows"), ("form", "n <= 8 ? 0 : 1")]);
+    assert_eq!(lets(1), [("all", "n * rows"), ("form", "2")]);
+    let table = zinc_catalog::codegen::rust_table(&catalog);
+    for line in [
+        "let let_all = mul(word(w, 0)?, word(w, 3)?)?;",
+        "let let_form = if word(w, 0)? <= 8 { 0 } else { 1 };",
+        "let let_form = 2;",
+        "cluster: let_form, shared_bytes: mul(let_form, let_all)? })",
+        "lets: &[(\"all\", \"n * rows\"), (\"form\", \"2\")],",
+    ] {
+        assert!(table.contains(line), "{line}: {table}");
+    }
+    // Values that a rule does not use are not computed.
+    kernels.replace(LAUNCH, "shared = \"form * all\"", "shared = \"form\"");
+    let table = zinc_catalog::codegen::rust_table(&kernels.load().unwrap());
+    assert!(!table.contains("let_all"), "{table}");
 }
 
 #[test]

@@ -41,25 +41,25 @@ pub static KERNELS: &[Kernel] = &[
         early: &[],
         launch: &[
             LaunchRule { min_arch: 0, specific: false, tile: &[("rows_per_warp", 1), ("warps", 8)],
-                grid: ["ceil_div(n, 32 * warps)", "ceil_div(rows, rows_per_warp)", "1"], block: ["32 * warps", "1", "1"], cluster: "1", shared: "n * 4",
+                lets: &[], grid: ["ceil_div(n, 32 * warps)", "ceil_div(rows, rows_per_warp)", "1"], block: ["32 * warps", "1", "1"], cluster: "1", shared: "n * 4",
                 extents: |w, sm_count| {
                     let (_, _) = (w, sm_count);
                     Ok(Extents { grid: [ceil_div(word(w, 0)?, mul(32, 8)?)?, ceil_div(word(w, 3)?, 1)?, 1], block: [mul(32, 8)?, 1, 1], cluster: 1, shared_bytes: mul(word(w, 0)?, 4)? })
                 } },
             LaunchRule { min_arch: 90, specific: false, tile: &[("rows_per_warp", 1), ("warps", 16)],
-                grid: ["ceil_div(n, 32 * warps)", "ceil_div(rows, rows_per_warp)", "1"], block: ["32 * warps", "1", "1"], cluster: "1", shared: "n * 4",
+                lets: &[], grid: ["ceil_div(n, 32 * warps)", "ceil_div(rows, rows_per_warp)", "1"], block: ["32 * warps", "1", "1"], cluster: "1", shared: "n * 4",
                 extents: |w, sm_count| {
                     let (_, _) = (w, sm_count);
                     Ok(Extents { grid: [ceil_div(word(w, 0)?, mul(32, 16)?)?, ceil_div(word(w, 3)?, 1)?, 1], block: [mul(32, 16)?, 1, 1], cluster: 1, shared_bytes: mul(word(w, 0)?, 4)? })
                 } },
             LaunchRule { min_arch: 90, specific: true, tile: &[("rows_per_warp", 2), ("warps", 8)],
-                grid: ["ceil_div(n, 32 * warps)", "ceil_div(rows, rows_per_warp)", "1"], block: ["64 * warps", "1", "1"], cluster: "1", shared: "n * 4",
+                lets: &[], grid: ["ceil_div(n, 32 * warps)", "ceil_div(rows, rows_per_warp)", "1"], block: ["64 * warps", "1", "1"], cluster: "1", shared: "n * 4",
                 extents: |w, sm_count| {
                     let (_, _) = (w, sm_count);
                     Ok(Extents { grid: [ceil_div(word(w, 0)?, mul(32, 8)?)?, ceil_div(word(w, 3)?, 2)?, 1], block: [mul(64, 8)?, 1, 1], cluster: 1, shared_bytes: mul(word(w, 0)?, 4)? })
                 } },
             LaunchRule { min_arch: 120, specific: false, tile: &[("rows_per_warp", 1), ("warps", 8)],
-                grid: ["min(n, sm_count) * cluster", "1", "1"], block: ["32 * warps", "1", "1"], cluster: "rows <= 8 ? 8 : 4", shared: "n * 4",
+                lets: &[], grid: ["min(n, sm_count) * cluster", "1", "1"], block: ["32 * warps", "1", "1"], cluster: "rows <= 8 ? 8 : 4", shared: "n * 4",
                 extents: |w, sm_count| {
                     let (_, _) = (w, sm_count);
                     Ok(Extents { grid: [mul(Ord::min(word(w, 0)?, i64::from(sm_count)), if word(w, 3)? <= 8 { 8 } else { 4 })?, 1, 1], block: [mul(32, 8)?, 1, 1], cluster: if word(w, 3)? <= 8 { 8 } else { 4 }, shared_bytes: mul(word(w, 0)?, 4)? })

@@ -7,7 +7,9 @@ namespace zinc {
 // wait_for_previous of a kernel that is soon over: the next one may be started as soon as all blocks of this one are,
 // so that it has nothing left to do but to wait when this one ends.
 ZINC_DEVICE void wait_for_previous_start_next() {
-#if ZINC_ARCH >= 90
+#ifdef ZINC_EMULATOR
+  zinc_emulator::previous_ended();
+#elif ZINC_ARCH >= 90
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -39,6 +39,7 @@ pub(crate) struct Thread {
     pub(crate) copies: *mut c_void,
     pub(crate) yielder: *const c_void,
     pub(crate) slot: u64,
+    pub(crate) previous_ended: u64,
 }
 
 /// A phase barrier in shared memory.
@@ -61,6 +62,7 @@ pub(crate) struct Block {
     pub(crate) dynamic_shared: *mut u8,
     pub(crate) suspend: unsafe extern "C" fn(*mut Thread),
     pub(crate) shared: unsafe extern "C" fn(*mut Block, *const SharedKey) -> *mut c_void,
+    pub(crate) previous_ended: unsafe extern "C" fn(*mut Thread),
 }
 
 /// A warp operation; its address identifies it.

@@ -41,6 +41,11 @@ pub struct Options {
     pub threads: usize,
     /// The number of multiprocessors that launch rules see.
     pub sm_count: u32,
+    /// Whether the threads of the first block are watched until they wait for the kernel before theirs: of the buffers of
+    /// a kernel that may overlap that one they may touch no more than those that it reads early. Only in a build with the
+    /// address sanitizer, where a violation ends the process, and with one OS thread; nothing else may use the buffers at
+    /// the time.
+    pub watch_overlap: bool,
 }
 
 impl Default for Options {
@@ -50,6 +55,7 @@ impl Default for Options {
             shared_poison: 0xff,
             threads: 0,
             sm_count: 4,
+            watch_overlap: false,
         }
     }
 }
@@ -160,6 +166,7 @@ impl Emulator {
             buffers,
             access: &access,
             buffer_name: &|index| kernel.buffers.get(index).map(|buffer| buffer.name),
+            early: kernel.overlap.then_some(kernel.early),
         };
         // SAFETY: as the caller promises.
         unsafe { self.run(&call) }
@@ -185,6 +192,7 @@ impl Emulator {
             buffers,
             access: &[],
             buffer_name: &|_| None,
+            early: Some(&[]),
         };
         // SAFETY: as the caller promises.
         unsafe { self.run(&call) }
@@ -337,6 +345,10 @@ impl Emulator {
                 .iter()
                 .map(|buffer| buffer.address().cast::<c_void>()),
         );
+        let watched = match call.early {
+            Some(early) if self.options.watch_overlap => watched(call.buffers, early),
+            _ => Vec::new(),
+        };
         let launch = Launch {
             kernel: call.name,
             entry: call.entry,
@@ -347,6 +359,7 @@ impl Emulator {
             words: call.words,
             schedule: self.options.schedule,
             poison: self.options.shared_poison,
+            watched: &watched,
         };
         let start = Instant::now();
         let counts = self.run_blocks(&launch);
@@ -388,8 +401,17 @@ impl Emulator {
         let Some(pool) = pool else {
             let mut worker = Borrowed::take();
             return (0..blocks).try_fold(Counts::default(), |counts, place| {
+                let unwatched = Launch {
+                    watched: &[],
+                    ..*launch
+                };
+                let launch = if place == 0 { launch } else { &unwatched };
                 Ok(counts.and(worker.run(launch, order.block(place))?))
             });
+        };
+        let launch = &Launch {
+            watched: &[],
+            ..*launch
         };
         pool.install(|| {
             (0..blocks)
@@ -412,6 +434,8 @@ struct Call<'a> {
     /// What the kernel may do to each buffer; everything where it is shorter.
     access: &'a [Access],
     buffer_name: &'a dyn Fn(usize) -> Option<&'static str>,
+    /// The buffers that it may touch before it waits for the kernel before it; all where it does not wait.
+    early: Option<&'a [u8]>,
 }
 
 /// One of the allocations that a dispatch uses.
@@ -444,6 +468,26 @@ fn allocations(buffers: &[Buffer]) -> Vec<Allocation> {
         }
     }
     found
+}
+
+/// The memory of the buffers that are not among the `early` ones.
+fn watched(buffers: &[Buffer], early: &[u8]) -> Vec<(*mut u8, usize)> {
+    let is_early = |index: usize| early.iter().any(|early| usize::from(*early) == index);
+    let range = |buffer: &Buffer| (buffer.address(), buffer.bytes() as usize);
+    let early = || {
+        (0..buffers.len())
+            .filter(|index| is_early(*index))
+            .map(|index| range(&buffers[index]))
+    };
+    // A range of which a part may be touched is not watched: contracts let no written buffer share memory with these.
+    let apart = |(start, bytes): (*mut u8, usize)| {
+        early().all(|(other, length)| {
+            start.addr() >= other.addr() + length || other.addr() >= start.addr() + bytes
+        })
+    };
+    let others = (0..buffers.len()).filter(|index| !is_early(*index));
+    let others = others.map(|index| range(&buffers[index]));
+    Vec::from_iter(others.filter(|range| range.1 > 0 && apart(*range)))
 }
 
 fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {

@@ -26,6 +26,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) words: &'a [u32],
     pub(crate) schedule: Schedule,
     pub(crate) poison: u8,
+    /// What threads may not touch before they wait for the kernel before theirs, as starts and sizes.
+    pub(crate) watched: &'a [(*mut u8, usize)],
 }
 
 // SAFETY: the pointers are the buffers' memory, which kernels access as they do on a GPU: what different blocks do to
@@ -85,6 +87,28 @@ struct Context {
     warp: *mut Thread,
     /// Where C++ looks for the current thread.
     current: *mut *mut Thread,
+    /// The launch's; empty between blocks.
+    watched: *const [(*mut u8, usize)],
+    /// Whether that is accessible now.
+    accessible: bool,
+}
+
+impl Context {
+    /// Lets the thread that runs next touch the watched memory, or not.
+    ///
+    /// # Safety
+    /// A block runs.
+    unsafe fn set_accessible(context: *mut Context, accessible: bool) {
+        // SAFETY: nothing else uses the context, and the launch outlives the block.
+        unsafe {
+            if (*context).accessible != accessible {
+                (*context).accessible = accessible;
+                for &(start, bytes) in &*(*context).watched {
+                    abi::set_accessible(start, bytes, accessible);
+                }
+            }
+        }
+    }
 }
 
 /// The coroutines and the memory with which an OS thread runs blocks.
@@ -141,6 +165,15 @@ unsafe extern "C" fn suspend(thread: *mut Thread) {
     yielder.suspend(Stop::Waiting);
 }
 
+/// The thread has waited for the kernel before its own.
+unsafe extern "C" fn previous_ended(thread: *mut Thread) {
+    // SAFETY: C++ passes the thread that runs, of a block whose context begins with it.
+    unsafe {
+        (*thread).previous_ended = 1;
+        Context::set_accessible((*thread).block.cast(), true);
+    }
+}
+
 /// Finds or makes the block's instance of a shared array.
 unsafe extern "C" fn shared(block: *mut Block, key: *const SharedKey) -> *mut c_void {
     let context = block.cast::<Context>();
@@ -177,6 +210,7 @@ fn fiber_body(context: *mut Context, yielder: &Yielder<(), Stop>) -> Infallible 
                 let thread = (*context).warp.add(lane.into());
                 (*thread).yielder = ptr::from_ref(yielder).cast();
                 *(*context).current = thread;
+                Context::set_accessible(context, (*context).watched.is_empty());
                 ((*context).run)((*context).buffers, (*context).push);
                 if !(*thread).copies.is_null() {
                     abi::zinc_emulator_end_copies((*thread).copies, true);
@@ -200,6 +234,7 @@ impl Worker {
                 dynamic_shared: ptr::null_mut(),
                 suspend,
                 shared,
+                previous_ended,
             },
             shared: SharedMemory::new(),
             exhausted: ptr::null(),
@@ -212,6 +247,8 @@ impl Worker {
             warp: ptr::null_mut(),
             // SAFETY: the function has no preconditions.
             current: unsafe { abi::zinc_emulator_current_slot() },
+            watched: &[],
+            accessible: true,
         };
         Worker {
             context: NonNull::from(Box::leak(Box::new(context))),
@@ -229,6 +266,17 @@ impl Worker {
 
     /// Runs block `index` (x fastest) to its end.
     fn run(&mut self, launch: &Launch, index: u64) -> Result<Counts, EmulatorError> {
+        let result = self.run_threads(launch, index);
+        let context = self.context();
+        // SAFETY: no coroutine runs, and the launch is still there.
+        unsafe {
+            Context::set_accessible(context, true);
+            (*context).watched = &[];
+        }
+        result
+    }
+
+    fn run_threads(&mut self, launch: &Launch, index: u64) -> Result<Counts, EmulatorError> {
         let count = launch.block.iter().map(|&n| n as usize).product::<usize>();
         let warps = count.div_ceil(WARP);
         self.start(launch, index, count);
@@ -268,6 +316,7 @@ impl Worker {
             (*context).run = launch.entry.run;
             (*context).buffers = launch.buffers.as_ptr();
             (*context).push = launch.words.as_ptr().cast();
+            (*context).watched = ptr::from_ref(launch.watched);
         }
         self.counts = Counts {
             blocks: 1,
@@ -296,6 +345,7 @@ impl Worker {
                 copies: ptr::null_mut(),
                 yielder: ptr::null(),
                 slot: 0,
+                previous_ended: 0,
             }));
         self.order
             .start(launch.schedule, count.div_ceil(WARP), index);
@@ -345,7 +395,10 @@ impl Worker {
             let thread: *mut Thread = thread;
             // SAFETY: the thread exists, and the slot of the current thread belongs to this OS thread.
             let slot = unsafe {
-                *(*self.context()).current = thread;
+                let context = self.context();
+                *(*context).current = thread;
+                let unwatched = (*context).watched.is_empty();
+                Context::set_accessible(context, unwatched || (*thread).previous_ended != 0);
                 (*thread).slot as usize
             };
             self.switch_to(slot);

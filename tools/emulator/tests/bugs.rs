@@ -14,7 +14,7 @@ test_kernels! {
     bug_divergent_barrier bug_barrier_after_exit bug_different_masks bug_different_operations bug_not_in_mask
     bug_warp_after_exit bug_warp_and_barrier bug_shuffle_width bug_global_overrun bug_static_shared_overrun
     bug_dynamic_shared_overrun bug_too_much_shared bug_trap bug_race bug_uninitialised bug_block_race
-    bug_missing_lane bug_global_read test_speed
+    bug_missing_lane bug_global_read bug_read_before_wait test_speed
 }
 
 /// With sanitizers, the first access outside ends the process before any check of ours.
@@ -292,6 +292,7 @@ fn sanitizer_finds_reads_and_writes_outside_buffers_and_shared_arrays() {
         ("reads_outside", "bug_global_read"),
         ("writes_outside", "bug_global_overrun"),
         ("writes_outside_shared", "bug_static_shared_overrun"),
+        ("reads_before_the_wait", "bug_read_before_wait"),
     ] {
         let output = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--ignored", "--exact", "--nocapture", child])
@@ -326,6 +327,38 @@ fn writes_outside() {
         &[u32::MAX],
         &[out],
     );
+}
+
+/// Runs a kernel that reads what the kernel before it writes, for which the first `waits` threads of a block wait.
+fn overlapping(waits: u32) {
+    let emulator = Emulator::new(Options {
+        threads: 1,
+        watch_overlap: true,
+        ..emulator().options()
+    });
+    let input = emulator.upload(&[7; 256]).unwrap();
+    let buffers = [input, emulator.alloc(256)];
+    launch(
+        &emulator,
+        bug_read_before_wait(),
+        grid(2, 32),
+        &[waits],
+        &buffers,
+    )
+    .unwrap();
+    assert_eq!(buffers[1].read(), [7; 256]);
+}
+
+#[test]
+fn reads_after_the_wait_are_allowed() {
+    overlapping(32);
+}
+
+#[test]
+#[ignore = "ends the process in a build with sanitizers, and is only run by the test above"]
+fn reads_before_the_wait() {
+    // All threads but the last one.
+    overlapping(31);
 }
 
 #[test]

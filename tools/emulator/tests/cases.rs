@@ -24,6 +24,7 @@ fn check(kernel: &'static Kernel) -> Result<usize, String> {
     // Kernels run in parallel, and the blocks of one do not.
     let emulator = Emulator::new(Options {
         threads: 1,
+        watch_overlap: true,
         ..Options::default()
     });
     let cases = zinc_oracle::light_cases(kernel).map_err(|error| error.to_string())?;

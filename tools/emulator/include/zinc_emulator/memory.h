@@ -51,6 +51,8 @@ inline void complete(const AsyncCopy& copy) {
 // The meaning of cp.async: copies `bytes` of global memory to shared memory and sets `zeros` more bytes to zero, not
 // before the thread waits for the copy's group. What is read too early is what was there before.
 inline void copy_async(void* to, const void* from, uint32_t bytes, uint32_t zeros = 0) {
+  // Sanitizers look at the memory when the copy starts, too.
+  if (bytes != 0) static_cast<void>(*static_cast<const volatile unsigned char*>(from));
   AsyncCopies*& copies = zinc_emulator_current->copies;
   if (copies == nullptr) copies = static_cast<AsyncCopies*>(calloc(1, sizeof(AsyncCopies)));
   if (copies->count == copies->capacity) {

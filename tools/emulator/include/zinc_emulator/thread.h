@@ -60,6 +60,7 @@ struct Thread {
   // The scheduler's own.
   void* yielder;
   uint64_t slot;
+  uint64_t previous_ended;  // whether it has waited for the kernel before this one
 };
 
 struct Block {
@@ -71,6 +72,7 @@ struct Block {
   void (*suspend)(Thread*);
   // The block's instance of a shared array.
   void* (*shared)(Block*, const SharedKey*);
+  void (*previous_ended)(Thread*);
 };
 
 // A compiled kernel as the scheduler sees it.
@@ -105,6 +107,12 @@ inline void suspend(Wait wait, const char* what, const char* file, unsigned line
   thread->file = file;
   thread->line = line;
   thread->block->suspend(thread);
+}
+
+// The meaning of griddepcontrol.wait: from here on the thread may touch what the kernel before this one touches.
+inline void previous_ended() {
+  Thread* const thread = zinc_emulator_current;
+  thread->block->previous_ended(thread);
 }
 
 // Ends the dispatch with an error that carries `text`.

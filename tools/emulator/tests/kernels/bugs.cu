@@ -119,3 +119,10 @@ ZINC_KERNEL void bug_missing_lane(uint32_t* out, bug_push) {
   out[threadIdx.x] = __shfl_down_sync(0xffffffffu, threadIdx.x, 4);
 }
 ZINC_EMULATOR_ENTRY(bug_missing_lane)
+
+// Reads what the kernel before it writes, and only the first threads wait for that.
+ZINC_KERNEL void bug_read_before_wait(const uint32_t* in, uint32_t* out, bug_push p) {
+  if (threadIdx.x < p.where) zinc::wait_for_previous();
+  out[blockIdx.x * blockDim.x + threadIdx.x] = in[blockIdx.x * blockDim.x + threadIdx.x];
+}
+ZINC_EMULATOR_ENTRY(bug_read_before_wait)

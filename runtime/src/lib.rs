@@ -3,6 +3,7 @@
 //! Nothing links CUDA. [`Driver::load`] looks the NVIDIA driver up and opens it; a [`Device`] holds the primary context of a
 //! GPU; a [`Library`] takes an archive of kernels and loads them on first use; a [`Queue`] checks every dispatch against the
 //! kernel's contract and launches it. [`Graph`] replays recorded dispatches, [`Uploader`] streams model weights.
+//! [`Driver::prefer_one_connection`] shortens the start of processes with one stream.
 //! [`Buffer::make_constant`] after the upload lets kernels that read weights early overlap the kernel before them.
 //!
 //! ```no_run
@@ -53,7 +54,8 @@ pub use cubin_format::Capability;
 pub use device::{DEVICE_VARIABLE, Device, DeviceError, DeviceInfo, DeviceSelector, Uuid, choose};
 pub use dispatch::DispatchError;
 pub use driver::{
-    Attempt, Cause, Driver, DriverError, DriverVersion, LIBRARY_VARIABLE, Lookup, Outcome, Search,
+    Attempt, CONNECTION_VARIABLES, Cause, Driver, DriverError, DriverVersion, LIBRARY_VARIABLE,
+    Lookup, Outcome, Search,
 };
 pub use error::{CudaError, CudaErrorDetails};
 pub use graph::{DispatchId, Graph, GraphError};

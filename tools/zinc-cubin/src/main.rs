@@ -14,8 +14,11 @@ use clap::FromArgMatches;
 use cli::{Cli, Command};
 use context::Context;
 use failure::Outcome;
+use zinc_runtime::Driver;
 
 fn main() -> ExitCode {
+    // SAFETY: this is the only thread. Every command has one stream.
+    unsafe { Driver::prefer_one_connection() };
     let command = cli::command().long_version(long_version());
     let cli = match command
         .try_get_matches()

@@ -177,18 +177,24 @@ ZINC_DEVICE bool mul_mm_wgmma(const uint8_t* const (&buffer)[Shape::matrices], c
   make_barriers(tile);
   __syncthreads();
   if (place.row >= p.m) return true;
-  const auto finish = [&](uint32_t first, uint32_t t, const float (&sums)[4][Shape::matrices]) {
+  constexpr unsigned rows = Shape::lane_rows;
+  struct alignas(rows * sizeof(float)) Outputs {
+    float of[rows];
+  };
+  const auto finish = [&](uint32_t first, uint32_t t, const float (&sums)[rows][Shape::matrices]) {
     if (t >= x.count || first >= p.m) return;
     float* const to = d + p.d_offset + (uint64_t{t} * p.stride_d + first);
-    const float4 four = make_float4(combine(sums[0]), combine(sums[1]), combine(sums[2]), combine(sums[3]));
-    if (p.m - first >= 4 && is_aligned(to, sizeof(float4))) {
-      *reinterpret_cast<float4*>(to) = four;
+    Outputs outputs;
+#pragma unroll
+    for (unsigned r = 0; r < rows; ++r) outputs.of[r] = combine(sums[r]);
+    if (p.m - first >= rows && is_aligned(to, sizeof(Outputs))) {
+      *reinterpret_cast<Outputs*>(to) = outputs;
       return;
     }
-    to[0] = four.x;
-    if (p.m - first > 1) to[1] = four.y;
-    if (p.m - first > 2) to[2] = four.z;
-    if (p.m - first > 3) to[3] = four.w;
+#pragma unroll
+    for (unsigned r = 0; r < rows; ++r) {
+      if (p.m - first > r) to[r] = outputs.of[r];
+    }
   };
   const RowSource<Format, Shape> from{operands.matrix, p.m, p.k, static_cast<uint32_t>(place.row)};
   if (half_wgmma_tile<wide>(tile, from, x, place.token, finish)) return true;
@@ -202,19 +208,23 @@ ZINC_DEVICE bool mul_mm_wgmma(const uint8_t* const (&buffer)[Shape::matrices], c
 template <class Format, class Shape, unsigned bytes, class Push, class Combine>
 ZINC_DEVICE void mul_mm_combined(const uint8_t* const (&buffer)[Shape::matrices], const float* b, float* d,
                                  const Push& p, Combine combine) {
-  const uint8_t* matrix[Shape::matrices];
-#pragma unroll
-  for (unsigned i = 0; i < Shape::matrices; ++i) matrix[i] = buffer[i] + p.a_offset;
-  const Tokens x{b + p.b_offset, p.stride_b, p.n};
   if constexpr (is_warpgroups<Shape>) {
     const bool few = Shape::are_few(p.m, p.n);
     using Large = typename Shape::Large;
     using Small = typename Shape::Small;
-    // Rows that are copied in whole pieces, chunk by chunk.
-    bool wide = x.aligned() && p.k % chunk_columns == 0;
+    // Whether rows are copied in whole pieces, chunk by chunk.
+    const auto is_wide = [&] {
+      const Operands<Shape::matrices> operands(buffer, b, p);
+      bool wide = operands.x.aligned() && p.k % chunk_columns == 0;
 #pragma unroll
-    for (unsigned i = 0; i < Shape::matrices; ++i) wide = wide && (!level_rows<Format> || is_aligned(matrix[i], 16));
+      for (unsigned i = 0; i < Shape::matrices; ++i) {
+        wide = wide && (!level_rows<Format> || is_aligned(operands.matrix[i], 16));
+      }
+      return wide;
+    };
     using Number = HalfNumber<Format>;
+    // Whether rows and tokens of any alignment have large tiles: of two matrices these would need too many registers.
+    constexpr bool has_large = Shape::matrices == 1;
     // Of the block's tile, or of a part of it of the size of the small ones.
     constexpr unsigned row_parts = Large::matrix_rows / Small::matrix_rows;
     constexpr unsigned parts = row_parts * (Large::tokens / Small::tokens);
@@ -227,13 +237,13 @@ ZINC_DEVICE void mul_mm_combined(const uint8_t* const (&buffer)[Shape::matrices]
       at.token += part / row_parts * Small::tokens;
       return at;
     };
-    if (wide) {
+    if (is_wide()) {
       if (few) {
         if (mul_mm_wgmma<true, Number, Format, Small, bytes>(buffer, b, d, p, place(0), combine)) return;
       } else {
         if (mul_mm_wgmma<true, Number, Format, Large, bytes>(buffer, b, d, p, place(0), combine)) return;
       }
-    } else {
+    } else if constexpr (has_large) {
       if (few) {
         if (mul_mm_wgmma<false, Number, Format, Small, bytes>(buffer, b, d, p, place(0), combine)) return;
       } else {
@@ -245,6 +255,12 @@ ZINC_DEVICE void mul_mm_combined(const uint8_t* const (&buffer)[Shape::matrices]
     for (uint32_t part = 0; part < (few ? 1 : parts); ++part) {
       forget(part);
       if (place(part).row >= p.m || place(part).token >= p.n) continue;
+      if constexpr (!has_large) {
+        __syncthreads();
+        if (!is_wide()) {
+          if (mul_mm_wgmma<false, Number, Format, Small, bytes>(buffer, b, d, p, place(part), combine)) continue;
+        }
+      }
       if constexpr (!is_bfloat<Number>) {
         __syncthreads();
         if (mul_mm_wgmma<false, Bfloat16, Format, Small, bytes>(buffer, b, d, p, place(part), combine)) continue;
@@ -261,6 +277,10 @@ ZINC_DEVICE void mul_mm_combined(const uint8_t* const (&buffer)[Shape::matrices]
     static_assert(sizeof(Tile) <= bytes, "the tile is in shared memory");
     ZINC_DYNAMIC_SHARED(Tile, tile);
     ZINC_SHARED(uint32_t[2], limits);
+    const uint8_t* matrix[Shape::matrices];
+#pragma unroll
+    for (unsigned i = 0; i < Shape::matrices; ++i) matrix[i] = buffer[i] + p.a_offset;
+    const Tokens x{b + p.b_offset, p.stride_b, p.n};
     const bool wide = all_wide<Format>(matrix) && x.aligned();
     float* const out = d + p.d_offset;
     const auto finish = [=](uint32_t row, uint32_t token, const float (&sums)[Shape::matrices]) {

@@ -13,7 +13,8 @@ use zinc_oracle::Case;
 test_kernels! {
     test_wgmma_mul_mm_q4k test_wgmma_mul_mm_q5k test_wgmma_mul_mm_q6k test_wgmma_mul_mm_q8_0
     test_wgmma_mul_mm_q4k_gate_up_swiglu
-    test_wgmma_mul_mm_q4k_gate_up_swiglu_full
+    test_wgmma_mul_mm_q4k_gate_up_swiglu_full test_wgmma_mul_mm_q4k_gate_up_geglu
+    test_wgmma_mul_mm_q6k_full
     test_wgmma_mul_mm_q4k_f16 test_wgmma_mul_mm_q5k_f16 test_wgmma_mul_mm_q6k_f16 test_wgmma_mul_mm_q8_0_f16
 }
 
@@ -31,8 +32,11 @@ fn geometry(case: &Case) -> Geometry {
     let matrices = matrices.count() as u32;
     let tiles = |rows, tokens| word("m").div_ceil(rows) * word("n").div_ceil(tokens);
     let large = tiles(256 / matrices, 128);
-    // The small ones have 128 rows of every matrix.
-    let blocks = if large < 2 { tiles(128, 64) } else { large };
+    let blocks = if large < 2 {
+        tiles(128 / matrices, 64)
+    } else {
+        large
+    };
     Geometry {
         grid: [
             if case.kernel.name.ends_with("_f16") {
@@ -80,6 +84,8 @@ fn kernels_pass_their_cases_by_warpgroups() {
         test_wgmma_mul_mm_q8_0(),
         test_wgmma_mul_mm_q4k_gate_up_swiglu(),
         test_wgmma_mul_mm_q4k_gate_up_swiglu_full(),
+        test_wgmma_mul_mm_q4k_gate_up_geglu(),
+        test_wgmma_mul_mm_q6k_full(),
         test_wgmma_mul_mm_q4k_f16(),
         test_wgmma_mul_mm_q5k_f16(),
         test_wgmma_mul_mm_q6k_f16(),

@@ -17,21 +17,20 @@
 constexpr unsigned rows = 256;
 constexpr unsigned tokens = 128;
 constexpr unsigned small_tokens = 64;
-constexpr unsigned few = 2;
 constexpr unsigned threads = 384;
 constexpr unsigned shared_bytes = 227 * 1024;
 
 // An entry test_wgmma_<kernel>.
 #define BY_WARPGROUPS(kernel, format)                                                                 \
   ZINC_KERNEL void test_wgmma_##kernel(const uint8_t* a, const float* b, float* d, kernel##_push p) { \
-    using Tiles = zinc::FloatTiles<rows, tokens, 128, small_tokens, few, threads>;                    \
+    using Tiles = zinc::FloatTiles<rows, tokens, 128, small_tokens, threads>;                         \
     zinc::mul_mm<zinc::format, Tiles, shared_bytes>(a, b, d, p);                                      \
   }                                                                                                   \
   ZINC_EMULATOR_ENTRY(test_wgmma_##kernel)
 #define GATED_BY_WARPGROUPS(kernel, activation)                                                          \
   ZINC_KERNEL void test_wgmma_##kernel(const uint8_t* gate, const uint8_t* up, const float* b, float* d, \
                                        kernel##_push p) {                                                \
-    using Tiles = zinc::FloatTiles<rows, tokens, 128, small_tokens, few, threads, 2>;                    \
+    using Tiles = zinc::FloatTiles<rows, tokens, 128, small_tokens, threads, 2>;                         \
     zinc::mul_mm_gate_up<zinc::Q4K, Tiles, zinc::activation, shared_bytes>(gate, up, b, d, p);           \
   }                                                                                                      \
   ZINC_EMULATOR_ENTRY(test_wgmma_##kernel)

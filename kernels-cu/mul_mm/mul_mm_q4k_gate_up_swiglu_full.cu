@@ -1,6 +1,6 @@
 // D = silu(G B) * (U B) for two q4_K matrices of equal shape and n f32 tokens.
 // Grid: x over tiles of `rows` rows, half of them of each matrix, by `tokens` tokens, tokens first; a warp owns 64 of
-// the rows for 32 tokens.
+// the rows for 32 tokens, or, by wgmma, 32 rows for all tokens, the last tiles in smaller ones where they are few.
 #include "zinc/mul_mm_q4k_gate_up_swiglu_full.h"
 
 #include "zinc/mul_mm.cuh"
@@ -11,6 +11,6 @@ namespace tile = mul_mm_q4k_gate_up_swiglu_full_tile;
 ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     mul_mm_q4k_gate_up_swiglu_full(const uint8_t* a_gate, const uint8_t* a_up, const float* b, float* d,
                                    mul_mm_q4k_gate_up_swiglu_full_push p) {
-  using Shape = zinc::HalfShape<tile::rows, tile::tokens, tile::threads, 2>;
+  using Shape = zinc::FloatTiles<tile::rows, tile::tokens, tile::small_rows, tile::small_tokens, tile::threads, 2>;
   zinc::mul_mm_gate_up<zinc::Q4K, Shape, zinc::SwiGlu, tile::shared_bytes>(a_gate, a_up, b, d, p);
 }

@@ -96,42 +96,60 @@ ZINC_DEVICE bool all_wide(const uint8_t* const (&matrix)[matrices]) {
   return wide;
 }
 
-// Tiles by warpgroups: smaller ones where the large ones are fewer than `few`.
-template <class Large_, class Small_, unsigned few>
+// Tiles by warpgroups. The grid has a block for each of the large tiles, or, for as many of the last ones as it has
+// blocks enough for, one for each of the small tiles that they consist of.
+template <class Large_, class Small_>
 struct WgmmaTiles {
   using Large = Large_;
   using Small = Small_;
   static constexpr unsigned matrices = Large::matrices;
+  static constexpr unsigned row_parts = Large::matrix_rows / Small::matrix_rows;
+  static constexpr unsigned parts = row_parts * (Large::tokens / Small::tokens);
+  static_assert(parts > 1);
 
-  static ZINC_DEVICE bool are_few(uint32_t m, uint32_t n) {
-    return tile_count<Large::matrix_rows, Large::tokens>(m, n) < few;
+  // How many tiles are computed as a whole.
+  static ZINC_DEVICE uint32_t large_count(uint32_t m, uint32_t n) {
+    const uint32_t tiles = static_cast<uint32_t>(tile_count<Large::matrix_rows, Large::tokens>(m, n));
+    return tiles - (gridDim.x - tiles) / (parts - 1);
+  }
+  static ZINC_DEVICE bool is_small(uint32_t m, uint32_t n) { return blockIdx.x >= large_count(m, n); }
+  // The block's tile, or part `part` of a large one. It may be past the last row or token.
+  static ZINC_DEVICE TilePlace place(uint32_t m, uint32_t n, uint32_t part) {
+    const uint32_t large = large_count(m, n);
+    uint32_t tile = blockIdx.x;
+    if (tile >= large) {
+      part = (tile - large) % parts;
+      tile = large + (tile - large) / parts;
+    }
+    const uint32_t columns = (n - 1) / Large::tokens + 1;
+    return {uint64_t{tile / columns} * Large::matrix_rows + part % row_parts * Small::matrix_rows,
+            tile % columns * Large::tokens + part / row_parts * Small::tokens};
   }
 };
 
 // How a kernel's block of `threads` threads computes tiles of `rows` rows, of all matrices together, and `tokens`
 // tokens: by warpgroups where there are as many threads as they have. Only then there are small tiles.
-template <unsigned rows, unsigned tokens, unsigned small_rows, unsigned small_tokens, unsigned few, unsigned threads,
+template <unsigned rows, unsigned tokens, unsigned small_rows, unsigned small_tokens, unsigned threads,
           unsigned matrices, bool warpgroups = (threads >= 384)>
 struct FloatTilesOf {
   using type = HalfShape<rows, tokens, threads, matrices>;
-  static_assert(few == 0);
 };
-template <unsigned rows, unsigned tokens, unsigned small_rows, unsigned small_tokens, unsigned few, unsigned threads,
+template <unsigned rows, unsigned tokens, unsigned small_rows, unsigned small_tokens, unsigned threads,
           unsigned matrices>
-struct FloatTilesOf<rows, tokens, small_rows, small_tokens, few, threads, matrices, true> {
+struct FloatTilesOf<rows, tokens, small_rows, small_tokens, threads, matrices, true> {
   static constexpr unsigned bringers = threads / warpgroup_threads - 2;
   using One = WgmmaShape<1, 1, bringers, 1>;
   using type = WgmmaTiles<WgmmaShape<rows / One::rows, tokens / One::tokens, bringers, matrices>,
-                          WgmmaShape<small_rows / One::rows, small_tokens / One::tokens, bringers, matrices>, few>;
+                          WgmmaShape<small_rows / One::rows, small_tokens / One::tokens, bringers, matrices>>;
 };
-template <unsigned rows, unsigned tokens, unsigned small_rows, unsigned small_tokens, unsigned few, unsigned threads,
+template <unsigned rows, unsigned tokens, unsigned small_rows, unsigned small_tokens, unsigned threads,
           unsigned matrices = 1>
-using FloatTiles = typename FloatTilesOf<rows, tokens, small_rows, small_tokens, few, threads, matrices>::type;
+using FloatTiles = typename FloatTilesOf<rows, tokens, small_rows, small_tokens, threads, matrices>::type;
 
 template <class Shape>
 constexpr bool is_warpgroups = false;
-template <class Large, class Small, unsigned few>
-constexpr bool is_warpgroups<WgmmaTiles<Large, Small, few>> = true;
+template <class Large, class Small>
+constexpr bool is_warpgroups<WgmmaTiles<Large, Small>> = true;
 
 // What plain_tile needs to know of the tiles of warpgroups.
 template <class Shape>
@@ -176,19 +194,25 @@ ZINC_DEVICE bool mul_mm_wgmma(const uint8_t* const (&buffer)[Shape::matrices], c
   Tile& tile = aligned_tile<Tile, bytes>(shared);
   make_barriers(tile);
   __syncthreads();
-  if (place.row >= p.m) return true;
-  const auto finish = [&](uint32_t first, uint32_t t, const float (&sums)[4][Shape::matrices]) {
+  if (place.row >= p.m || place.token >= p.n) return true;
+  constexpr unsigned rows = Shape::lane_rows;
+  struct alignas(rows * sizeof(float)) Outputs {
+    float of[rows];
+  };
+  const auto finish = [&](uint32_t first, uint32_t t, const float (&sums)[rows][Shape::matrices]) {
     if (t >= x.count || first >= p.m) return;
     float* const to = d + p.d_offset + (uint64_t{t} * p.stride_d + first);
-    const float4 four = make_float4(combine(sums[0]), combine(sums[1]), combine(sums[2]), combine(sums[3]));
-    if (p.m - first >= 4 && is_aligned(to, sizeof(float4))) {
-      *reinterpret_cast<float4*>(to) = four;
+    Outputs outputs;
+#pragma unroll
+    for (unsigned r = 0; r < rows; ++r) outputs.of[r] = combine(sums[r]);
+    if (p.m - first >= rows && is_aligned(to, sizeof(Outputs))) {
+      *reinterpret_cast<Outputs*>(to) = outputs;
       return;
     }
-    to[0] = four.x;
-    if (p.m - first > 1) to[1] = four.y;
-    if (p.m - first > 2) to[2] = four.z;
-    if (p.m - first > 3) to[3] = four.w;
+#pragma unroll
+    for (unsigned r = 0; r < rows; ++r) {
+      if (p.m - first > r) to[r] = outputs.of[r];
+    }
   };
   const RowSource<Format, Shape> from{operands.matrix, p.m, p.k, static_cast<uint32_t>(place.row)};
   if (half_wgmma_tile<wide>(tile, from, x, place.token, finish)) return true;
@@ -202,39 +226,36 @@ ZINC_DEVICE bool mul_mm_wgmma(const uint8_t* const (&buffer)[Shape::matrices], c
 template <class Format, class Shape, unsigned bytes, class Push, class Combine>
 ZINC_DEVICE void mul_mm_combined(const uint8_t* const (&buffer)[Shape::matrices], const float* b, float* d,
                                  const Push& p, Combine combine) {
-  const uint8_t* matrix[Shape::matrices];
-#pragma unroll
-  for (unsigned i = 0; i < Shape::matrices; ++i) matrix[i] = buffer[i] + p.a_offset;
-  const Tokens x{b + p.b_offset, p.stride_b, p.n};
   if constexpr (is_warpgroups<Shape>) {
-    const bool few = Shape::are_few(p.m, p.n);
+    const bool small = Shape::is_small(p.m, p.n);
     using Large = typename Shape::Large;
     using Small = typename Shape::Small;
-    // Rows that are copied in whole pieces, chunk by chunk.
-    bool wide = x.aligned() && p.k % chunk_columns == 0;
+    // Whether rows are copied in whole pieces, chunk by chunk.
+    const auto is_wide = [&] {
+      const Operands<Shape::matrices> operands(buffer, b, p);
+      bool wide = operands.x.aligned() && p.k % chunk_columns == 0;
 #pragma unroll
-    for (unsigned i = 0; i < Shape::matrices; ++i) wide = wide && (!level_rows<Format> || is_aligned(matrix[i], 16));
+      for (unsigned i = 0; i < Shape::matrices; ++i) {
+        wide = wide && (!level_rows<Format> || is_aligned(operands.matrix[i], 16));
+      }
+      return wide;
+    };
     using Number = HalfNumber<Format>;
-    // Of the block's tile, or of a part of it of the size of the small ones.
-    constexpr unsigned row_parts = Large::matrix_rows / Small::matrix_rows;
-    constexpr unsigned parts = row_parts * (Large::tokens / Small::tokens);
-    const auto place = [&](uint32_t part) -> TilePlace {
+    // Whether rows and tokens of any alignment have large tiles: of two matrices these would need too many registers.
+    constexpr bool has_large = Shape::matrices == 1;
+    const auto place = [&](uint32_t part) {
       uint32_t n = p.n;
       forget(n);
-      TilePlace at =
-          few ? tile_place<Small::matrix_rows, Small::tokens>(n) : tile_place<Large::matrix_rows, Large::tokens>(n);
-      at.row += part % row_parts * Small::matrix_rows;
-      at.token += part / row_parts * Small::tokens;
-      return at;
+      return Shape::place(p.m, n, part);
     };
-    if (wide) {
-      if (few) {
+    if (is_wide()) {
+      if (small) {
         if (mul_mm_wgmma<true, Number, Format, Small, bytes>(buffer, b, d, p, place(0), combine)) return;
       } else {
         if (mul_mm_wgmma<true, Number, Format, Large, bytes>(buffer, b, d, p, place(0), combine)) return;
       }
-    } else {
-      if (few) {
+    } else if constexpr (has_large) {
+      if (small) {
         if (mul_mm_wgmma<false, Number, Format, Small, bytes>(buffer, b, d, p, place(0), combine)) return;
       } else {
         if (mul_mm_wgmma<false, Number, Format, Large, bytes>(buffer, b, d, p, place(0), combine)) return;
@@ -242,9 +263,15 @@ ZINC_DEVICE void mul_mm_combined(const uint8_t* const (&buffer)[Shape::matrices]
     }
     // Small tiles with numbers of any size, and where outputs are not finite, without tensor cores.
 #pragma unroll 1
-    for (uint32_t part = 0; part < (few ? 1 : parts); ++part) {
+    for (uint32_t part = 0; part < (small ? 1 : Shape::parts); ++part) {
       forget(part);
       if (place(part).row >= p.m || place(part).token >= p.n) continue;
+      if constexpr (!has_large) {
+        __syncthreads();
+        if (!is_wide()) {
+          if (mul_mm_wgmma<false, Number, Format, Small, bytes>(buffer, b, d, p, place(part), combine)) continue;
+        }
+      }
       if constexpr (!is_bfloat<Number>) {
         __syncthreads();
         if (mul_mm_wgmma<false, Bfloat16, Format, Small, bytes>(buffer, b, d, p, place(part), combine)) continue;
@@ -261,6 +288,10 @@ ZINC_DEVICE void mul_mm_combined(const uint8_t* const (&buffer)[Shape::matrices]
     static_assert(sizeof(Tile) <= bytes, "the tile is in shared memory");
     ZINC_DYNAMIC_SHARED(Tile, tile);
     ZINC_SHARED(uint32_t[2], limits);
+    const uint8_t* matrix[Shape::matrices];
+#pragma unroll
+    for (unsigned i = 0; i < Shape::matrices; ++i) matrix[i] = buffer[i] + p.a_offset;
+    const Tokens x{b + p.b_offset, p.stride_b, p.n};
     const bool wide = all_wide<Format>(matrix) && x.aligned();
     float* const out = d + p.d_offset;
     const auto finish = [=](uint32_t row, uint32_t token, const float (&sums)[Shape::matrices]) {

@@ -30,15 +30,15 @@ struct WgmmaShape {
   static constexpr unsigned tokens = part_tokens * parts;
   static constexpr unsigned threads = bringers * warpgroup_threads;  // that bring rows and tokens
   static constexpr unsigned block_threads = threads + multipliers * warpgroup_threads;
-  static_assert(row_tiles <= 2 && (matrices == 1 || matrices == row_tiles));
+  static_assert(row_tiles <= 2 && matrices <= 2);
 
-  // Row s of the shared memory is a row of which matrix, and which one in the tile. Row group + 8 h of a warp's tile i
-  // is row 16 i + 2 group + h of the warp's rows: lanes have neighbouring rows, four where both tiles are of a matrix.
-  static ZINC_DEVICE unsigned matrix(unsigned s) { return matrices == 1 ? 0 : s / 16 % 2; }
+  // Row group + 8 h of a warp's tile i is row s = 16 i + 2 group + h of its rows in shared memory. Which row of which
+  // matrix that is, in the tile: a lane has `lane_rows` neighbouring ones of every matrix, the second one's as h = 1.
+  static constexpr unsigned lane_rows = 2 * row_tiles / matrices;
+  static ZINC_DEVICE unsigned matrix(unsigned s) { return s % matrices; }
   static ZINC_DEVICE unsigned matrix_row(unsigned s) {
-    if constexpr (row_tiles == 1) return s;
-    if constexpr (matrices == 2) return s / 32 * 16 + s % 16;
-    return s / 32 * 32 + s % 16 / 2 * 4 + s / 16 % 2 * 2 + s % 2;
+    const unsigned lane_row = (s / 16 % row_tiles * 2 + s % 2) / matrices;
+    return s / warp_rows * (warp_rows / matrices) + s % 16 / 2 * lane_rows + lane_row;
   }
   // The first of the multiplying warp's rows in shared memory.
   static ZINC_DEVICE unsigned warp_row() { return (warp_id() - threads / warp_size) * warp_rows; }
@@ -116,7 +116,8 @@ struct HalfWgmmaTile {
   Ring<stages> ring;
   PhaseBarrier rows_come[chunks];
   PhaseBarrier verdict;
-  float small[Shape::threads];  // how many activations of a thread's tokens lost much, or more
+  float small[Shape::threads];                           // how many activations of a thread's tokens lost much, or more
+  float largest[Shape::block_threads - Shape::threads];  // weight of a thread's rows
   uint32_t limits[2];
 };
 
@@ -482,10 +483,11 @@ struct HalfMultiplier {
 
   Tile& tile;
   const Source& from;
-  float largest = 0.0f;  // weight, in absolute value, or more
   // A byte for each of the lane's rows: how far the first chunk is from a multiple of 16 bytes.
   uint32_t starts = 0;
 
+  // The largest weight of the lane's rows, in absolute value, or more: there is no register for it.
+  ZINC_DEVICE float& largest() const { return tile.largest[threadIdx.x - Shape::threads]; }
   static ZINC_DEVICE unsigned shared_row(unsigned r) { return Shape::warp_row() + 16 * r + lane_id() / 4 * 2; }
   // Where the chunks of the lane's two neighbouring rows of tile r start.
   ZINC_DEVICE void starts_of(uint32_t (&start)[2], uint32_t chunk, unsigned r) const {
@@ -575,12 +577,14 @@ struct HalfMultiplier {
         starts |= Tile::Rows::shift(from, shared_row(i / 2) + i % 2, 0) << (8 * i);
       }
     }
+    largest() = 0.0f;
     Operand a;
     wait_chunk(0);
     decode(a, 0, 0, 0, 0);
 #pragma unroll 1
     for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
       float factor[Shape::row_tiles][2];
+      float most = 0.0f;
 #pragma unroll
       for (unsigned r = 0; r < Shape::row_tiles; ++r) {
 #pragma unroll
@@ -589,9 +593,10 @@ struct HalfMultiplier {
           const float d = half_to_float(*reinterpret_cast<const uint16_t*>(at + Decoder::factor_at));
           factor[r][h] = d * product_unit;
           // What bfloat16 loses does not depend on it.
-          if constexpr (!is_bfloat<Number>) largest = fmaxf(largest, Decoder::largest(at, d));
+          if constexpr (!is_bfloat<Number>) most = fmaxf(most, Decoder::largest(at, d));
         }
       }
+      largest() = fmaxf(largest(), most);
 #pragma unroll 1
       for (unsigned pair = 0; pair < chunk_steps; ++pair) {
         const uint32_t stage = chunk * chunk_steps + pair;
@@ -647,7 +652,8 @@ struct HalfByteMultiplier {
 
   Tile& tile;
   const Source& from;
-  static constexpr float largest = 0.0f;  // What bfloat16 loses does not depend on weights.
+  // What bfloat16 loses does not depend on weights.
+  static ZINC_DEVICE float largest() { return 0.0f; }
 
   // Block q of step's 64 columns of tile r, and its factors; past the end of the rows these are zero.
   ZINC_DEVICE void decode(uint32_t (&a)[1][2][4], float (&factor)[2], uint32_t step, unsigned r, unsigned q) {
@@ -728,48 +734,32 @@ struct HalfMultiplierOf<Tile, false> {
   using type = HalfByteMultiplier<Tile>;
 };
 
-// finish(row, token, sums[r][matrix]) for fours of neighbouring rows, counted from the first of the tile, and tokens.
+// finish(row, token, sums[r][matrix]) for the lane's neighbouring rows from `row` on, counted as `first_row` is, and
+// all of its tokens.
 template <class Shape, class Finish>
-ZINC_DEVICE void finish_sums(const WgmmaPart (&sum)[Shape::row_tiles][Shape::parts], uint32_t row, uint32_t token,
-                             Finish finish) {
-  const unsigned group = lane_id() / 4;
-  const unsigned first_token = lane_id() % 4 * Shape::lane_tokens;
+ZINC_DEVICE void finish_sums(const WgmmaPart (&sum)[Shape::row_tiles][Shape::parts], uint32_t first_row,
+                             uint32_t first_token, Finish finish) {
+  const uint32_t row = first_row + Shape::warp_row() / Shape::matrices + lane_id() / 4 * Shape::lane_rows;
+  const uint32_t token = first_token + lane_id() % 4 * Shape::lane_tokens;
 #pragma unroll
   for (unsigned part = 0; part < Shape::parts; ++part) {
 #pragma unroll
     for (unsigned j = 0; j < Shape::part_tokens / 8; ++j) {
-      if constexpr (Shape::row_tiles == 2 && Shape::matrices == 1) {
 #pragma unroll
-        for (unsigned e = 0; e < 2; ++e) {
-          float sums[4][1];
+      for (unsigned e = 0; e < 2; ++e) {
+        float sums[Shape::lane_rows][Shape::matrices];
 #pragma unroll
-          for (unsigned r = 0; r < 4; ++r) sums[r][0] = sum[r / 2][part][j][r % 2 * 2 + e];
-          finish(row + Shape::warp_row() + 4 * group, token + part * Shape::part_tokens + first_token + 2 * j + e,
-                 sums);
+        for (unsigned i = 0; i < 2 * Shape::row_tiles; ++i) {
+          sums[i / Shape::matrices][i % Shape::matrices] = sum[i / 2][part][j][i % 2 * 2 + e];
         }
-      } else {
-        // The lanes of two neighbouring groups exchange two rows of a token each.
-        const bool odd = group % 2 != 0;
-        float sums[4][Shape::matrices];
-#pragma unroll
-        for (unsigned i = 0; i < Shape::matrices; ++i) {
-#pragma unroll
-          for (unsigned h = 0; h < 2; ++h) {
-            const float* const two = &sum[i][part][j][2 * h];
-            const float got = __shfl_xor_sync(full_warp, odd ? two[0] : two[1], 4);
-            sums[h][i] = odd ? got : two[0];
-            sums[2 + h][i] = odd ? two[1] : got;
-          }
-        }
-        finish(row + Shape::warp_row() / Shape::matrices + group / 2 * 4,
-               token + part * Shape::part_tokens + first_token + 2 * j + group % 2, sums);
+        finish(row, token + part * Shape::part_tokens + 2 * j + e, sums);
       }
     }
   }
 }
 
-// The tile at (row, token) by all threads of the block: finish(row, token, sums of four rows of each matrix). Or false
-// in all of them, if the sums are not as exact as the contracts ask (half_product).
+// The tile at (row, token) by all threads of the block: finish(row, token, sums of Shape::lane_rows rows of each
+// matrix). Or false in all of them, if the sums are not as exact as the contracts ask (half_product).
 template <bool aligned, class Tile, class Source, class Finish>
 ZINC_DEVICE bool half_wgmma_tile(Tile& tile, const RowSource<typename Tile::Format, typename Tile::Shape>& from,
                                  const Source& x, uint32_t token, Finish finish) {
@@ -810,7 +800,7 @@ ZINC_DEVICE bool half_wgmma_tile(Tile& tile, const RowSource<typename Tile::Form
       }
     }
   }
-  atomicMax(&tile.limits[1], finite ? __float_as_uint(multiplier.largest) : 0x7FFFFFFFu);
+  atomicMax(&tile.limits[1], finite ? __float_as_uint(multiplier.largest()) : 0x7FFFFFFFu);
   const bool good = verdict();
   if (good) finish_sums<Shape>(sum, from.first, token, finish);
   if constexpr (moves) give_registers<half_common_registers<Shape>>();

@@ -13,12 +13,14 @@ use zinc_oracle::Case;
 test_kernels! {
     test_wgmma_mul_mm_q4k test_wgmma_mul_mm_q5k test_wgmma_mul_mm_q6k test_wgmma_mul_mm_q8_0
     test_wgmma_mul_mm_q4k_gate_up_swiglu
-    test_wgmma_mul_mm_q4k_gate_up_swiglu_full
+    test_wgmma_mul_mm_q4k_gate_up_swiglu_full test_wgmma_mul_mm_q4k_gate_up_geglu
+    test_wgmma_mul_mm_q6k_full
     test_wgmma_mul_mm_q4k_f16 test_wgmma_mul_mm_q5k_f16 test_wgmma_mul_mm_q6k_f16 test_wgmma_mul_mm_q8_0_f16
 }
 
-/// As the kernels in kernels/mul_mm_wgmma.cu have it; those with f16 tokens walk over the tiles with any grid.
-fn geometry(case: &Case) -> Geometry {
+/// As the kernels in kernels/mul_mm_wgmma.cu have it: with f32 tokens the last tile may be four small ones.
+/// Those with f16 tokens walk over the tiles with any grid.
+fn geometry(case: &Case, has_small: bool) -> Geometry {
     let word = |name: &str| {
         let field = case.kernel.fields.iter().position(|f| f.name == name);
         case.words[field.unwrap()]
@@ -29,10 +31,8 @@ fn geometry(case: &Case) -> Geometry {
         .iter()
         .filter(|b| b.dtype.starts_with('q'));
     let matrices = matrices.count() as u32;
-    let tiles = |rows, tokens| word("m").div_ceil(rows) * word("n").div_ceil(tokens);
-    let large = tiles(256 / matrices, 128);
-    // The small ones have 128 rows of every matrix.
-    let blocks = if large < 2 { tiles(128, 64) } else { large };
+    let tiles = word("m").div_ceil(256 / matrices) * word("n").div_ceil(128);
+    let blocks = tiles + if has_small { 3 } else { 0 };
     Geometry {
         grid: [
             if case.kernel.name.ends_with("_f16") {
@@ -49,7 +49,7 @@ fn geometry(case: &Case) -> Geometry {
     }
 }
 
-fn check(schedule: Schedule, kernel: Kernel, case: &Case) -> Result<(), String> {
+fn check(schedule: Schedule, kernel: Kernel, case: &Case, has_small: bool) -> Result<(), String> {
     let emulator = Emulator::new(Options {
         threads: 1,
         schedule,
@@ -61,7 +61,7 @@ fn check(schedule: Schedule, kernel: Kernel, case: &Case) -> Result<(), String> 
     let bound = Vec::from_iter(bound);
     let (name, entry) = kernel;
     // SAFETY: the case meets the contract of the kernel, which this is a form of.
-    unsafe { emulator.launch(name, entry, geometry(case), &case.words, &bound) }
+    unsafe { emulator.launch(name, entry, geometry(case, has_small), &case.words, &bound) }
         .map_err(|error| format!("[{}] {error}", case.label))?;
     let outputs = Vec::from_iter(bound.iter().map(Buffer::read));
     let report = case.compare(&outputs).map_err(|error| error.to_string())?;
@@ -80,6 +80,8 @@ fn kernels_pass_their_cases_by_warpgroups() {
         test_wgmma_mul_mm_q8_0(),
         test_wgmma_mul_mm_q4k_gate_up_swiglu(),
         test_wgmma_mul_mm_q4k_gate_up_swiglu_full(),
+        test_wgmma_mul_mm_q4k_gate_up_geglu(),
+        test_wgmma_mul_mm_q6k_full(),
         test_wgmma_mul_mm_q4k_f16(),
         test_wgmma_mul_mm_q5k_f16(),
         test_wgmma_mul_mm_q6k_f16(),
@@ -91,9 +93,16 @@ fn kernels_pass_their_cases_by_warpgroups() {
         assert!(cases.len() >= 8, "{name}");
         let schedules = [Schedule::Forward, Schedule::Reverse, Schedule::Seeded(3)];
         let checks = cases.into_iter().zip(schedules.into_iter().cycle());
-        checks.par_bridge().filter_map(move |(case, schedule)| {
-            let result = check(schedule, *kernel, &case);
-            result.err().map(|error| format!("{name}: {error}"))
+        checks.par_bridge().flat_map_iter(move |(case, schedule)| {
+            let grids: &[bool] = if name.ends_with("_f16") {
+                &[false]
+            } else {
+                &[false, true]
+            };
+            grids.iter().filter_map(move |&has_small| {
+                let result = check(schedule, *kernel, &case, has_small);
+                result.err().map(|error| format!("{name}: {error}"))
+            })
         })
     });
     let failures = Vec::from_par_iter(runs);

@@ -320,6 +320,12 @@ impl Product {
                 d.patch("b", token * 512 * 4, &bytes);
             }
         });
+        // More tiles than a GPU has multiprocessors, few more; those of some tokens hold what they are not made for.
+        cases.heavy("one large activation, many tiles", |d| {
+            let m = if self.gate.is_some() { 8480 } else { 17056 };
+            self.fill(d, Size::new(m, 160, 256), plain);
+            d.patch("b", 4 * (3 * 256 + 77), &5e3f32.to_le_bytes());
+        });
         for (row, what) in [(0, f32::NAN), (5, f32::INFINITY)] {
             cases.add(format!("{what} in row {row}"), |d| {
                 self.fill(d, some, plain);

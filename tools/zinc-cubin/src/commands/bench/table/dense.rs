@@ -32,7 +32,10 @@ pub(super) fn shapes(kernel: &'static str) -> Vec<Shape> {
     match kernel {
         "dmmv_f16" | "dmmv_mxfp4" | "dmmv_q5_0" | "dmmv_q5_1" => {
             let mut rows = vec![vector(kernel, 65536, 4096)];
-            rows.extend(small(kernel, &[(8192, HIDDEN), (HIDDEN, 4096)]));
+            rows.extend(small(
+                kernel,
+                &[(8192, HIDDEN), (HIDDEN, 4096), (512, HIDDEN)],
+            ));
             rows.push(vector(kernel, 33, 256).test());
             rows
         }

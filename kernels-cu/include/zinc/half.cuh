@@ -97,6 +97,19 @@ constexpr bool is_bfloat = false;
 template <>
 constexpr bool is_bfloat<Bfloat16> = true;
 
+// Two values as sums of two numbers each, first and second. Beyond the range of the first, the second is an infinity of
+// the other sign, so that the sum is a NaN.
+template <class Number>
+struct Split {
+  uint32_t first;
+  uint32_t second;
+  ZINC_DEVICE Split(float x, float y) {
+    first = Number::pair(x, y);
+    second = Number::pair(x - Number::value(static_cast<uint16_t>(first)),
+                          y - Number::value(static_cast<uint16_t>(first >> 16)));
+  }
+};
+
 // a * b + c of both bfloat16 halves, for results that are exact.
 ZINC_DEVICE uint32_t exact_bfloats(uint32_t a, uint32_t b, uint32_t c) {
 #if defined(ZINC_EMULATOR) || ZINC_ARCH < 80

@@ -233,20 +233,6 @@ struct HalfRows {
   }
 };
 
-// Two values as the sums of two numbers. Beyond the range of the first, the second is an infinity of the other sign, so
-// that every output of the token becomes a NaN.
-template <class Number>
-struct Split {
-  uint32_t first;
-  uint32_t second;
-  ZINC_DEVICE Split(float x, float y) {
-    first = Number::pair(x, y);
-    second = Number::pair(x - Number::value(static_cast<uint16_t>(first)),
-                          y - Number::value(static_cast<uint16_t>(first >> 16)));
-  }
-};
-using HalfSplit = Split<Binary16>;
-
 // A thread's activations on their way through the registers: four columns of several tokens. Tokens past the end are
 // replaced by the last one. Nothing here depends on the values before they are stored, and no branch surrounds a load:
 // all loads of a step are in flight together.
@@ -295,8 +281,8 @@ struct HalfTokens {
 #pragma unroll
         for (unsigned c = 0; c < 4; ++c) v[c] = past ? 0.0f : v[c];
       }
-      const HalfSplit even(v[0], v[2]);
-      const HalfSplit odd(v[1], v[3]);
+      const Split<Binary16> even(v[0], v[2]);
+      const Split<Binary16> odd(v[1], v[3]);
       tile.step[step % 2].b[token(phase, j) / 8][column_tile][fragment_place(token(phase, j) % 8, part, column_tile)] =
           make_uint4(even.first, odd.first, even.second, odd.second);
       float mine = 0.0f;

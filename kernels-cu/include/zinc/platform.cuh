@@ -46,8 +46,8 @@ namespace zinc {
 
 // Waits until the kernel before this one on the stream has ended and its writes are visible; from then on the next one
 // may be started, to wait in its turn. All threads call it, once, before they touch memory that other kernels write, or
-// write any themselves. Without effect where the launch did not allow the overlap and before compute capability 9.0. The
-// emulator runs one kernel at a time, and can check what a thread touches before. PTX ISA, "griddepcontrol".
+// write any themselves. Without effect where the launch did not allow the overlap and before compute capability 9.0.
+// The emulator runs one kernel at a time, and can check what a thread touches before. PTX ISA, "griddepcontrol".
 ZINC_DEVICE void wait_for_previous() {
 #ifdef ZINC_EMULATOR
   zinc_emulator::previous_ended();

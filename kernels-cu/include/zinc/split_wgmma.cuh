@@ -8,34 +8,6 @@
 
 namespace zinc {
 
-// wgmma_half of 80 rows of B, always added to what is there.
-ZINC_DEVICE void wgmma_half_80(float (&sums)[10][4], const uint32_t (&a)[4], WgmmaColumns b) {
-#if ZINC_WGMMA
-#define ZINC_SUMS(j) "+f"(sums[j][0]), "+f"(sums[j][1]), "+f"(sums[j][2]), "+f"(sums[j][3])
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
-      "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39"
-      "}, {%40, %41, %42, %43}, %44, 1, 1, 1, 0;"
-      : ZINC_SUMS(0), ZINC_SUMS(1), ZINC_SUMS(2), ZINC_SUMS(3), ZINC_SUMS(4), ZINC_SUMS(5), ZINC_SUMS(6), ZINC_SUMS(7),
-        ZINC_SUMS(8), ZINC_SUMS(9)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor));
-#undef ZINC_SUMS
-#else
-#pragma unroll
-  for (unsigned j = 0; j < 10; ++j) {
-    const unsigned row = 8 * j + lane_id() / 4;
-    uint32_t words[2];
-#pragma unroll
-    for (unsigned i = 0; i < 2; ++i) {
-      const uint4& piece = b.rows[row][WgmmaOperand<80>::place(row, b.piece + i)];
-      words[i] = reinterpret_cast<const uint32_t*>(&piece)[lane_id() % 4];
-    }
-    mma_half(sums[j], a, words);
-  }
-#endif
-}
-
 // A tile of 128 rows of A by 80 rows of B, by two warpgroups: one brings rows, and converts those of B on their way to
 // shared memory, the other one converts those of A and multiplies. The columns are dealt to the blocks of a cluster,
 // each at most `most_columns`: no place in shared memory is used twice. The sums of all blocks are added in a fixed

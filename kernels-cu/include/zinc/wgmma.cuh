@@ -195,4 +195,22 @@ ZINC_DEVICE void wgmma_half(float (&sums)[tokens / 8][4], const uint32_t (&a)[4]
 #endif
 }
 
+// wgmma_half of 80 rows of B, always added to what is there.
+ZINC_DEVICE void wgmma_half_80(float (&sums)[10][4], const uint32_t (&a)[4], WgmmaColumns b) {
+#if ZINC_WGMMA
+#define ZINC_SUMS(j) "+f"(sums[j][0]), "+f"(sums[j][1]), "+f"(sums[j][2]), "+f"(sums[j][3])
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
+      "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39"
+      "}, {%40, %41, %42, %43}, %44, 1, 1, 1, 0;"
+      : ZINC_SUMS(0), ZINC_SUMS(1), ZINC_SUMS(2), ZINC_SUMS(3), ZINC_SUMS(4), ZINC_SUMS(5), ZINC_SUMS(6), ZINC_SUMS(7),
+        ZINC_SUMS(8), ZINC_SUMS(9)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor));
+#undef ZINC_SUMS
+#else
+  wgmma_half<80>(sums, a, b, true);
+#endif
+}
+
 }  // namespace zinc

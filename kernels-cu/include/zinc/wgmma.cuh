@@ -112,9 +112,9 @@ ZINC_DEVICE void give_registers() {
 // 8 j + 7, lie in the warp's registers as mma_half has them.
 template <unsigned tokens, class Number = Binary16>
 ZINC_DEVICE void wgmma_half(float (&sums)[tokens / 8][4], const uint32_t (&a)[4], WgmmaColumns b, bool adds) {
+#if ZINC_WGMMA
   static_assert(tokens == 32 || tokens == 64 || tokens == 128 || tokens == 256,
                 "what is needed of what the instruction has");
-#if ZINC_WGMMA
 #define ZINC_SUMS(j) "+f"(sums[j][0]), "+f"(sums[j][1]), "+f"(sums[j][2]), "+f"(sums[j][3])
 #define ZINC_PRODUCT(type)                                                                                             \
   asm volatile(                                                                                                        \

@@ -10,6 +10,7 @@
 #include "zinc/dmmv_copied.cuh"
 #include "zinc/dmmv_few.cuh"
 #include "zinc/dmmv_tiles.cuh"
+#include "zinc/quant/q8_0_copied.cuh"
 #include "zinc/quant/q8_0_piece.cuh"
 #include "zinc/quant/q8_0_tiles.cuh"
 
@@ -22,12 +23,8 @@ ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
     const float* const vector = zinc::at_byte<float>(x, p.x_offset);
     const zinc::StoreRow store{zinc::at_byte<float>(y, p.y_offset), 0, p.acc_mode != 0};
     if constexpr (tile::copied > 0) {
-      if (zinc::is_copied(p.m, p.k, p.a_offset, tile::copied, tile::tiny, tile::few)) {
-        if (p.k <= zinc::copied_columns) {
-          zinc::matvec_copied<1>(matrix[0], p.m, p.k, vector, store);
-        } else {
-          zinc::matvec_copied<2>(matrix[0], p.m, p.k, vector, store);
-        }
+      if (zinc::is_copied<zinc::CopiedQ8_0>(p.m, p.k, p.a_offset, tile::copied, tile::tiny, tile::few)) {
+        zinc::matvec_copied<zinc::CopiedQ8_0>(matrix[0], p.m, p.k, vector, store);
         return;
       }
     }

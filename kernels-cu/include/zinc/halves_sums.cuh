@@ -18,8 +18,10 @@ struct HalvesSums {
 
   float* memory;
   uint32_t stride;
+  uint32_t block = blockIdx.x;
+  uint32_t blocks = gridDim.x;
 
-  static ZINC_DEVICE uint32_t first_row(uint32_t tile) { return (blockIdx.x + tile * gridDim.x) * halves_rows; }
+  ZINC_DEVICE uint32_t first_row(uint32_t tile) const { return (block + tile * blocks) * halves_rows; }
 
   // A quad's lanes have sums of the rows lane / 4 and 8 more of each matrix.
   static ZINC_DEVICE float of_quad(const float (&sum)[2 * matrices]) { return warp_sums<4>(sum); }

@@ -3,6 +3,7 @@
 // operand there; the others multiply: tokens, which become binary16 in their registers, with the rows.
 #pragma once
 
+#include "zinc/logic.cuh"
 #include "zinc/mul_mm_int8_exact.cuh"
 #include "zinc/mul_mm_tiles.cuh"
 #include "zinc/mul_mm_wgmma.cuh"
@@ -39,17 +40,6 @@ struct Int8WgmmaShape {
   // in the order of its sums.
   static constexpr unsigned lane_rows = rows / 4;
 };
-
-// (a & b) ^ c in one instruction, which the compiler would not choose for two constants.
-ZINC_DEVICE uint32_t and_xor(uint32_t a, uint32_t b, uint32_t c) {
-#ifdef ZINC_EMULATOR
-  return (a & b) ^ c;
-#else
-  uint32_t result;
-  asm("lop3.b32 %0, %1, %2, %3, 0x6A;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
-  return result;
-#endif
-}
 
 // Bytes 0 and 2 of a word as binary16 numbers, or bytes 1 and 3: 1024 + 128 + the byte, less 1152.
 ZINC_DEVICE uint32_t bytes_to_halves(uint32_t word, unsigned odd) {

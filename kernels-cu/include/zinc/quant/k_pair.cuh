@@ -12,7 +12,6 @@ struct Q4KPair {
   static constexpr bool has_minimum = true;
   static constexpr bool rotates = false;
   static ZINC_DEVICE unsigned block(unsigned part, unsigned i) { return 2 * part + i; }
-  static ZINC_DEVICE bool rotated(unsigned) { return false; }
   static ZINC_DEVICE unsigned place(unsigned, unsigned word) { return word; }
   static ZINC_DEVICE unsigned part() { return lane_id() % 4; }
 

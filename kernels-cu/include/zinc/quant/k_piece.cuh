@@ -30,18 +30,26 @@ struct KPieceHead {
 
   ZINC_DEVICE void load(const uint8_t* block) { words = load_passing(reinterpret_cast<const uint4*>(block)); }
 
-  // The sum over both sub-blocks of scale * dot - minimum * sum, where dot[i] is 2^unit_i of what it stands for.
-  template <int unit0, int unit1>
-  ZINC_DEVICE float weighted(const float (&dot)[2], const float (&sum)[2], const Lane& lane) const {
-    // Scale, scale, minimum, minimum.
+  // Scale, scale, minimum, minimum of the lane's sub-blocks.
+  ZINC_DEVICE uint32_t numbers(const Lane& lane) const {
     const uint32_t top = __byte_perm(words.y, words.z, lane.bytes) >> lane.top_shift;
     const uint32_t low = __byte_perm(words.w, words.w >> 4, lane.bytes);
-    const uint32_t numbers = (top & lane.top_mask) | (low & lane.low_mask);
-    const float d = half_to_float(static_cast<uint16_t>(words.x)) * power<-unit0>();
-    const float dmin = half_to_float(static_cast<uint16_t>(words.x >> 16));
+    return (top & lane.top_mask) | (low & lane.low_mask);
+  }
+
+  // The sum over both sub-blocks of scale * dot - minimum * sum, where dot[i] is 2^unit_i of what it stands for, with
+  // the first word of a head.
+  template <int unit0, int unit1>
+  static ZINC_DEVICE float weighted(const float (&dot)[2], const float (&sum)[2], uint32_t factors, uint32_t numbers) {
+    const float d = half_to_float(static_cast<uint16_t>(factors)) * power<-unit0>();
+    const float dmin = half_to_float(static_cast<uint16_t>(factors >> 16));
     const float scaled = fmaf(to_float<0>(numbers, 0), dot[0], to_float<unit0 - unit1>(numbers, 1) * dot[1]);
     const float least = fmaf(to_float<0>(numbers, 2), sum[0], to_float<0>(numbers, 3) * sum[1]);
     return fmaf(d, scaled, -dmin * least);
+  }
+  template <int unit0, int unit1>
+  ZINC_DEVICE float weighted(const float (&dot)[2], const float (&sum)[2], const Lane& lane) const {
+    return weighted<unit0, unit1>(dot, sum, words.x, numbers(lane));
   }
 
  private:

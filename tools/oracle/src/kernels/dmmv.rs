@@ -410,13 +410,35 @@ impl Dense {
             add("rings, offsets", Shape { offsets, ..rings });
             let x = Fill::One(9, -1e6);
             add("rings, x: an outlier", Shape { x, ..rings });
-            // Rows that are copied whole, in one piece and in two.
-            for (m, k) in [(1039, 2048), (528, 4096), (560, 3840)] {
-                let copied = Shape { m, k, ..plain };
-                add(&format!("{m} x {k}, copied"), copied);
-                add(&format!("{m} x {k}, x: an outlier"), Shape { x, ..copied });
-            }
         }
+        // Rows that are copied whole, in one piece and in two, also where a piece is not for all warps.
+        let x = Fill::One(9, -1e6);
+        for (m, k) in [
+            (1039, 2048),
+            (528, 4096),
+            (560, 3840),
+            (37, 2304),
+            (37, 512),
+        ] {
+            let copied = Shape { m, k, ..plain };
+            add(&format!("{m} x {k}, copied"), copied);
+            add(&format!("{m} x {k}, x: an outlier"), Shape { x, ..copied });
+        }
+        let copied = Shape {
+            m: 1039,
+            k: 2048,
+            ..plain
+        };
+        let once = self.sixth.values().into_iter().find(|(_, v)| *v == 1);
+        add(
+            "copied, edge blocks, offsets",
+            Shape {
+                offsets: [3 * self.a_align.max(16), 5 * self.x_align.max(16), 28],
+                sixth: once.map_or(plain.sixth, |(_, value)| value),
+                edges: true,
+                ..copied
+            },
+        );
         if let Some((label, sixth)) = self.sixth.values().into_iter().find(|(_, v)| *v > 0) {
             let x = Fill::One(0, f32::NAN);
             add(&format!("x: a NaN, {label}"), Shape { x, sixth, ..wide });
@@ -461,6 +483,13 @@ impl Dense {
                     d.patch("weights", at, &bytes);
                 });
             }
+        }
+        let special = special_factor(self.weights, 2, copied.k as usize, f32::INFINITY);
+        if let Some((at, bytes)) = special {
+            cases.add("copied, inf in row 2", |d| {
+                self.fill(d, copied);
+                d.patch("weights", at, &bytes);
+            });
         }
         if self.x == Format::Q8_1 {
             for stored in [f32::NAN, f32::INFINITY] {

@@ -286,6 +286,35 @@ fn fused_pair_cases(cases: &mut Cases) {
     for (label, x) in INPUTS {
         add(&format!("x: {label}"), Pair { x, ..some });
     }
+    // Rows that are copied whole, in one piece and in two; the emulator's last ones are too many.
+    for (m, k) in [
+        ([200, 150], 2048),
+        ([5, 300], 2304),
+        ([0, 50], 4096),
+        ([130, 100], 4096),
+        ([300, 130], 512),
+    ] {
+        add(
+            &format!("{m:?} x {k}, copied"),
+            Pair {
+                m,
+                k,
+                a: [48, 160],
+                y: [28, 4],
+                edges: k == 2048,
+                ..plain
+            },
+        );
+    }
+    add(
+        "copied, x: an outlier",
+        Pair {
+            m: [200, 150],
+            k: 2048,
+            x: Fill::One(9, -1e6),
+            ..plain
+        },
+    );
     cases.add("one buffer for both matrices", |d| {
         fused_pair_fill(
             d,

@@ -1,0 +1,113 @@
+// Rows of small matrices in shared memory, copied whole: asked for at once, and before the kernel before this one has
+// ended, which must not write them. From compute capability 9.0 on.
+//
+// A block has some tiles of rows, a grid apart; each of its warps takes 256 of 2048 columns of all of them. What is
+// copied is a struct `Copied` with
+//   step_bytes, row_columns          rows are multiples of row_columns columns, which are multiples of 16 bytes
+//   pitch                            between rows in shared memory
+//   tile_rows
+//   room, room_of_two                how many tiles of up to 2048 columns have room there, or halves of longer ones:
+//   all
+//                                    or nearly all that a block needs is on its way before the vector is there, and
+//                                    another kernel's block finds room beside it
+#pragma once
+
+#include "zinc/dmmv_planes.cuh"
+#include "zinc/phase_barrier.cuh"
+
+namespace zinc {
+
+constexpr unsigned copied_warps = 8;
+constexpr unsigned copied_rows = 64;  // of a block, at most, where not said otherwise
+
+// Whether a matrix that is neither tiny nor more than `few` weights, and lies at `offset`, is multiplied this way.
+// Launch files say the same.
+template <class Copied>
+ZINC_DEVICE bool is_copied(uint32_t m, uint32_t k, uint32_t offset, uint32_t columns, uint32_t tiny, uint32_t few) {
+  static_assert(Copied::row_columns / step_columns * Copied::step_bytes % 16 == 0);
+  const uint64_t weights = uint64_t{m} * k;
+  return k % Copied::row_columns == 0 && offset % 16 == 0 && k <= columns && weights > tiny && weights <= few;
+}
+
+// Which of the blocks of a matrix this one is.
+struct BlockOfMany {
+  uint32_t block = blockIdx.x;
+  uint32_t blocks = gridDim.x;
+};
+
+// How a block goes through its rows: tiles of some rows, each in one or two chunks of columns.
+template <class Copied, unsigned most_rows = copied_rows>
+struct CopiedWork {
+  static constexpr unsigned chunk_bytes = copied_warps * Copied::step_bytes;
+  static constexpr unsigned pitch = Copied::pitch;
+  static constexpr unsigned tile_rows = Copied::tile_rows;
+  static constexpr unsigned most_tiles = most_rows / tile_rows;
+  static constexpr unsigned most_chunks = 2;  // of a tile
+  static constexpr unsigned barrier_bytes = 64;
+  static_assert(pitch >= chunk_bytes && pitch % 16 == 0);
+  static_assert(Copied::room >= Copied::room_of_two && Copied::room * sizeof(PhaseBarrier) <= barrier_bytes);
+
+  const uint8_t* matrix;
+  uint32_t m;
+  uint32_t row_size;
+  PhaseBarrier* come;
+  uint8_t* rows;
+  BlockOfMany share;
+  bool two;  // chunks
+  uint32_t tiles = 0;
+
+  // With barrier_bytes bytes from `memory` on, and those of the rows behind them. All threads of the block call it.
+  ZINC_DEVICE CopiedWork(const uint8_t* matrix, uint32_t m, uint32_t steps, uint8_t* memory,
+                         const BlockOfMany& share = {})
+      : matrix(matrix),
+        m(m),
+        row_size(steps * Copied::step_bytes),
+        come(reinterpret_cast<PhaseBarrier*>(memory)),
+        rows(memory + barrier_bytes),
+        share(share),
+        two(steps > copied_warps) {
+#pragma unroll
+    for (unsigned i = 0; i < most_tiles; ++i) tiles += first_row(i) < m ? 1 : 0;
+    if (threadIdx.x < Copied::room) phase_make(come[threadIdx.x], tile_rows);
+    __syncthreads();
+#pragma unroll 1
+    for (unsigned number = 0; number < room(); ++number) ask(number);
+  }
+
+  ZINC_DEVICE uint32_t first_row(uint32_t tile) const { return (share.block + tile * share.blocks) * tile_rows; }
+  ZINC_DEVICE uint32_t count() const { return two ? 2 * tiles : tiles; }
+  ZINC_DEVICE uint32_t tile(uint32_t number) const { return two ? number / 2 : number; }
+  ZINC_DEVICE uint32_t chunk(uint32_t number) const { return two ? number % 2 : 0; }
+  ZINC_DEVICE uint32_t room() const { return two ? Copied::room_of_two : Copied::room; }
+  ZINC_DEVICE uint32_t slot(uint32_t number) const {
+    return two ? number % Copied::room_of_two : number % Copied::room;
+  }
+  // Where the chunk's rows lie.
+  ZINC_DEVICE uint32_t place(uint32_t number) const { return slot(number) * (tile_rows * pitch); }
+  // By all warps of the block.
+  ZINC_DEVICE void ask(uint32_t number) const {
+    if (number >= count() || lane_id() != 0) return;
+    const uint32_t at = chunk(number) * chunk_bytes;
+    const uint32_t bytes = min(row_size - at, chunk_bytes);
+    const uint32_t first = first_row(tile(number));
+    uint8_t* const to = rows + place(number);
+#pragma unroll 2
+    for (uint32_t r = warp_id(); r < tile_rows; r += block_warps()) {
+      phase_arrive_with_copy(come[slot(number)], to + r * pitch,
+                             matrix + uint64_t{min(first + r, m - 1)} * row_size + at, bytes);
+    }
+  }
+  ZINC_DEVICE void wait(uint32_t number) const {
+    phase_wait(come[slot(number)], (two ? number / Copied::room_of_two : number / Copied::room) % 2);
+  }
+  // Frees the room of a chunk that all warps have taken, where that is needed.
+  ZINC_DEVICE void free(uint32_t number) const {
+    if (number + room() >= count()) return;
+    __syncthreads();
+    ask(number + room());
+  }
+  // Whether a chunk's columns are the last ones of its tile.
+  ZINC_DEVICE bool ends(uint32_t number) const { return !two || number % 2 != 0; }
+};
+
+}  // namespace zinc

@@ -1,11 +1,14 @@
 // Per routing slot y_j = W_e x_j for stacked MXFP4 expert matrices; e = routing[j], x_j shared or one per slot.
-// Grid: y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the steps of
-// 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of
-// its part of the vector, `steps` steps at most; longer, misaligned or extreme ones go through f32 arithmetic in
-// stretches of `columns` columns.
+// Of at most `few` weights in all slots: grid y over slots, x over row groups of `few_rows`; see dmmv_few.cuh.
+// Else: grid y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the
+// steps of 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8
+// planes of its part of the vector, `steps` steps at most; longer, misaligned or extreme ones go through f32 arithmetic
+// in stretches of `columns` columns.
 #include "zinc/dmmv_mxfp4_moe.h"
 
+#include "zinc/dmmv_few.cuh"
 #include "zinc/dmmv_moe_tiles.cuh"
+#include "zinc/quant/mxfp4_piece.cuh"
 #include "zinc/quant/mxfp4_tiles.cuh"
 
 namespace tile = dmmv_mxfp4_moe_tile;
@@ -13,6 +16,14 @@ namespace tile = dmmv_mxfp4_moe_tile;
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_mxfp4_moe(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* routing,
                    dmmv_mxfp4_moe_push p) {
+  if constexpr (tile::few > 0) {
+    const uint32_t misfit = p.expert_stride % 16 + p.k % 256 + p.x_offset % 16 + p.x_expert_stride % 4;
+    if (zinc::is_few_staged(p.n_slots, p.m, p.k, p.k, misfit, tile::few)) {
+      using Few = zinc::FewExperts<zinc::FewShape<zinc::Mxfp4Piece, tile::few_rows>>;
+      zinc::dmmv_moe<Few>(weights, x, y, routing, p);
+      return;
+    }
+  }
   zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head, tile::sets>;
   using Slots = zinc::TileSlots<zinc::Mxfp4Tiles, Shape, tile::rows, tile::columns>;

@@ -13,6 +13,7 @@
 //   dot(Vector, place in a matrix)
 //   staged                             whether its columns are not neighbours, but eight threads have 256. Then also
 //   four(thread of the eight, i)       which four of the 256 columns are the i-th of its
+//   position(q)                        where these are in shared memory, so that lanes meet no bank at once
 //   some()                             a word that needs everything that was loaded
 #pragma once
 
@@ -158,13 +159,11 @@ ZINC_DEVICE void prefetch_few(const uint8_t* matrix, uint32_t m, uint32_t k, con
   if (to > from) prefetch_l2(reinterpret_cast<const uint8_t*>(from), static_cast<uint32_t>(to - from));
 }
 
-// Eight threads bring 256 columns of a vector and exchange them by way of shared memory. The four columns q of these
-// are the `position`th there, so that lanes neither write nor read the same bank at once.
+// Eight threads bring 256 columns of a vector and exchange them by way of shared memory.
 struct StagedVector {
   static constexpr unsigned threads = 8;
   static constexpr unsigned columns = 256;
   static constexpr unsigned fours = columns / 4;
-  static ZINC_DEVICE unsigned position(unsigned q) { return q ^ (q / 16 % 4); }
 };
 
 // Products of the terms' matrices with their vectors, summed over the terms, for the m rows that lie `row_size` bytes
@@ -203,7 +202,7 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms ter
 #pragma unroll
       for (unsigned i = 0; i < fours; ++i) {
         const unsigned q = StagedVector::threads * i + lane;
-        async_copy_passing<true>(shared_place(staged + StagedVector::position(q)), from + 4 * q);
+        async_copy_passing<true>(shared_place(staged + Piece::position(q)), from + 4 * q);
       }
       async_commit();
     } else {
@@ -226,7 +225,7 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms ter
       async_wait<0>();
       __syncwarp();
 #pragma unroll
-      for (unsigned i = 0; i < fours; ++i) x[i] = staged[StagedVector::position(Piece::four(lane, i))];
+      for (unsigned i = 0; i < fours; ++i) x[i] = staged[Piece::position(Piece::four(lane, i))];
     }
     const typename Piece::Vector vector(x);
 #pragma unroll

@@ -2,7 +2,7 @@
 // the next one, whose nibbles share 16 bytes.
 #pragma once
 
-#include "zinc/half.cuh"
+#include "zinc/quant/dot_halves.cuh"
 #include "zinc/quant/quants.cuh"
 #include "zinc/quant/words.cuh"
 
@@ -88,13 +88,6 @@ struct KPieceVector {
   }
 };
 
-// dot plus the two halves of the pair times x[0] and x[2]. Quants in the last bits of halves are 2^-24 of them,
-// exactly, and become floats without an offset: one mask for two quants, one conversion and one multiply-add for each.
-ZINC_DEVICE float dot_halves(uint32_t pair, const float* x, float dot) {
-  dot = fmaf(half_to_float(static_cast<uint16_t>(pair)), x[0], dot);
-  return fmaf(half_to_float(static_cast<uint16_t>(pair >> 16)), x[2], dot);
-}
-
 // What does not depend on the format.
 struct KPiece {
   static constexpr unsigned columns = 32;
@@ -104,6 +97,7 @@ struct KPiece {
   static ZINC_DEVICE unsigned four(unsigned piece, unsigned i) {
     return piece / 2 * 16 + piece % 2 * 4 + i / 4 * 8 + i % 4;
   }
+  static ZINC_DEVICE unsigned position(unsigned q) { return q ^ (q / 16 % 4); }
 };
 
 }  // namespace zinc

@@ -57,6 +57,19 @@ struct Mxfp4 {
     return __uint_as_float(exponent < 2 ? 0x00200000u << exponent : (exponent - 1u) << 23);
   }
 
+  // The numbers of codes i and 4 + i of a word as two halves, which are 2^-14 of them, exactly: exponent and fraction
+  // of a code are the last two bits of the one and the first bit of the other.
+  template <unsigned i>
+  static ZINC_DEVICE uint32_t halves(uint32_t codes) {
+    const uint32_t sizes = i < 3 ? codes << (i < 3 ? 9 - 4 * i : 0) : codes >> 3;
+    return (sizes & 0x0E000E00u) | (codes << (12 - 4 * i) & 0x80008000u);
+  }
+  // A sum of products with such halves times the power of their block.
+  static ZINC_DEVICE float weighted(float dot, uint8_t exponent) {
+    constexpr float doubled_unit = 32768.0f;
+    return dot * half_power(exponent) * doubled_unit;
+  }
+
  private:
   // `count` words from an address without alignment: aligned words where they lie below the end, single bytes for what
   // the last word lacks. Reads up to three bytes before p, never beyond the words: a buffer begins 16-byte aligned, so

@@ -151,6 +151,26 @@ impl Layout {
                 (s.m, s.k, s.x_stride) = (m, k, k)
             });
         }
+        // Rows in fours, and experts 16-byte aligned: of less than a step, of several and of the most columns that a
+        // row group has, and of one more.
+        for (m, k) in [
+            (4, 256),
+            (12, 512),
+            (20, 768),
+            (36, 1024),
+            (8, 1280),
+            (12, 4352),
+            (4, 8192),
+            (4, 8448),
+        ] {
+            add(&format!("{m} x {k}, rows in fours"), &|s| {
+                (s.m, s.k, s.x_stride, s.edges) = (m, k, k, k < 1024);
+            });
+        }
+        add("rows in fours, vectors apart", &|s| {
+            (s.m, s.x_offset, s.y_offset) = (16, 48, 20);
+            (s.k, s.x_stride, s.gap) = (512, 512 + 4, 16);
+        });
         add("edge blocks", &|s| (s.m, s.edges) = (12, true));
         for (label, x) in INPUTS {
             add(&format!("x: {label}"), &|s| (s.x, s.x_stride) = (x, k));

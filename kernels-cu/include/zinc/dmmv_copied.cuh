@@ -11,9 +11,8 @@
 //   keeps_columns                    whether the vector's numbers stay in registers from tile to tile
 //   pitch                            such that reads of eight rows meet different banks
 //   load(address of the step)        what the lane takes
-//   halves<i>(word, odd)             numbers 0 and 2 of a word of the lane's i-th block, or 1 and 3; `across` word 4 s
-//   +
-//                                    j is that of half s of the i-th block of part j
+//   halves<i>(word, odd)             numbers 0 and 2 of a word of the lane's i-th block, or 1 and 3; `across`, word
+//                                    4 s + j is that of half s of the i-th block of part j
 //   weighted(dots, vector)           the sum over the lane's blocks, of dot products of these numbers: dots[i][s] of
 //                                    words 4 s .. 4 s + 3
 #pragma once

@@ -17,8 +17,9 @@ constexpr bool has_half_mma =
     ZINC_ARCH >= 80;
 #endif
 
-// A block computes `rows` rows, of `matrices` matrices together, for `tokens` tokens; a warp 64 of the rows for 32.
-template <unsigned rows_, unsigned tokens_, unsigned threads_, unsigned matrices_ = 1>
+// A block computes `rows` rows, of `matrices` matrices together, for `tokens` tokens; a warp `warp_rows` of the rows
+// for 32.
+template <unsigned rows_, unsigned tokens_, unsigned threads_, unsigned matrices_ = 1, unsigned warp_rows_ = 64>
 struct HalfShape {
   static constexpr unsigned rows = rows_;
   static constexpr unsigned tokens = tokens_;
@@ -26,7 +27,7 @@ struct HalfShape {
   static constexpr unsigned matrices = matrices_;
   static constexpr unsigned matrix_rows = rows / matrices;
   static constexpr unsigned step = 64;
-  static constexpr unsigned warp_rows = 64;
+  static constexpr unsigned warp_rows = warp_rows_;
   static constexpr unsigned warp_tokens = 32;
   static constexpr unsigned row_tiles = warp_rows / 16;
   static constexpr unsigned token_tiles = warp_tokens / 8;
@@ -192,7 +193,8 @@ struct HalfRows {
           to.scale[at][row(i)] = scales.scale[run] / half_scale;
         }
       }
-      const unsigned group = row(i) % 8;
+      uint32_t group = row(i) % 8;
+      if constexpr (Shape::warp_rows < 64) forget(group);  // more warps, with fewer registers
       const unsigned side = row(i) / 8 % 2;
 #pragma unroll
       for (unsigned run = 0; run < 2; ++run) {

@@ -5,7 +5,7 @@
 
 namespace zinc {
 
-// The id table: the expert of pair t * slots + s is ids[t * pitch + s].
+// The id table: the expert of slot s of token t is ids[t * pitch + s].
 struct IdTable {
   const uint32_t* ids;
   uint32_t slots;
@@ -13,7 +13,6 @@ struct IdTable {
   uint32_t pitch;
 
   ZINC_DEVICE uint64_t pairs() const { return uint64_t{tokens} * slots; }
-  ZINC_DEVICE uint32_t expert(uint64_t pair) const { return __ldg(ids + pair / slots * pitch + pair % slots); }
 };
 
 // The tokens of up to `count` pairs of one expert, by the place of a pair in the list.
@@ -21,34 +20,64 @@ struct ListedTokens {
   const uint32_t* tokens;
   uint32_t count;
   const float* first;
-  uint64_t stride;
+  uint32_t stride;
 
-  ZINC_DEVICE const float* columns(uint32_t t) const { return first + tokens[t] * stride; }
+  ZINC_DEVICE const float* columns(uint32_t t) const { return first + uint64_t{tokens[t]} * stride; }
   ZINC_DEVICE bool aligned() const { return is_aligned(first, sizeof(float4)) && stride % 4 == 0; }
 };
 
-// Lists the pairs of `expert` in table order, those from the `skip`-th on, as many as fit; returns their number. All
-// threads of the block call it and get it. It ends with a barrier; the list and `counts` must be free before.
-template <unsigned threads, unsigned size>
-ZINC_DEVICE uint32_t list_pairs(uint64_t (&pairs)[size], uint32_t (&counts)[threads / warp_size], const IdTable& table,
-                                uint32_t expert, uint64_t skip) {
-  uint64_t found = 0;
-  for (uint64_t start = 0; start < table.pairs() && found < skip + size; start += threads) {
-    const uint64_t pair = start + threadIdx.x;
-    const bool mine = pair < table.pairs() && table.expert(pair) == expert;
-    const uint32_t votes = __ballot_sync(full_warp, mine);
-    if (lane_id() == 0) counts[warp_id()] = static_cast<uint32_t>(__popc(votes));
-    __syncthreads();
-    uint64_t place = found + static_cast<uint32_t>(__popc(votes & ((1u << lane_id()) - 1)));
-#pragma unroll
-    for (unsigned w = 0; w < threads / warp_size; ++w) {
-      if (w < warp_id()) place += counts[w];
-      found += counts[w];
+// A warp's part of the pairs in the order of the table, 32 at a time: visit(token, slot, whether it is one of
+// `expert`).
+template <unsigned warps, class Visit>
+ZINC_DEVICE void for_pairs(const IdTable& table, uint32_t expert, Visit visit) {
+  const uint64_t rounds = (table.pairs() - 1) / (warps * warp_size) + 1;  // of each warp
+  const uint64_t first = warp_id() * rounds * warp_size + lane_id();
+  uint64_t token = first / table.slots;
+  uint32_t slot = static_cast<uint32_t>(first % table.slots);
+  const uint32_t tokens_on = warp_size / table.slots;
+  const uint32_t slots_on = warp_size % table.slots;
+  // Many loads in flight together.
+#pragma unroll 8
+  for (uint64_t i = 0; i < rounds; ++i) {
+    visit(static_cast<uint32_t>(token), slot,
+          token < table.tokens && __ldg(table.ids + token * table.pitch + slot) == expert);
+    token += tokens_on;
+    slot += slots_on;
+    if (slot >= table.slots) {
+      slot -= table.slots;
+      ++token;
     }
-    if (mine && place >= skip && place < skip + size) pairs[place - skip] = pair;
-    __syncthreads();
   }
-  return found <= skip ? 0 : static_cast<uint32_t>(found - skip < size ? found - skip : size);
+}
+
+// Lists the pairs of `expert` in the order of the table, those from the `skip`-th on, up to `size`: add(place, token,
+// slot); returns their number. All threads of the block call it and get it. It ends with a barrier; what `add` writes,
+// and `counts`, must be free before.
+template <unsigned size, unsigned warps, class Add>
+ZINC_DEVICE uint32_t list_pairs(uint32_t (&counts)[warps], const IdTable& table, uint32_t expert, uint32_t skip,
+                                Add add) {
+  uint32_t count = 0;
+  for_pairs<warps>(table, expert,
+                   [&](uint32_t, uint32_t, bool mine) { count += __popc(__ballot_sync(full_warp, mine)); });
+  if (lane_id() == 0) counts[warp_id()] = count;
+  __syncthreads();
+  uint32_t place = 0;
+  uint32_t found = 0;
+#pragma unroll
+  for (unsigned w = 0; w < warps; ++w) {
+    if (w < warp_id()) place += counts[w];
+    found += counts[w];
+  }
+  if (count > 0 && place < skip + size && place + count > skip) {
+    for_pairs<warps>(table, expert, [&](uint32_t token, uint32_t slot, bool mine) {
+      const uint32_t votes = __ballot_sync(full_warp, mine);
+      const uint32_t at = place + __popc(votes & ((1u << lane_id()) - 1)) - skip;
+      if (mine && at < size) add(at, token, slot);
+      place += __popc(votes);
+    });
+  }
+  __syncthreads();
+  return found <= skip ? 0 : min(found - skip, size);
 }
 
 // d[t * batch_stride_d + s * stride_d + r] = row r of the expert of (t, s) times token t. Grid: x over row tiles, y
@@ -61,7 +90,6 @@ ZINC_DEVICE void mul_mm_id(const uint8_t* a, const float* b, float* d, const uin
   static_assert(sizeof(Tile) <= bytes, "the tile is in shared memory");
   ZINC_DYNAMIC_SHARED(Tile, tile);
   ZINC_SHARED(uint32_t[2], limits);
-  ZINC_SHARED(uint64_t[Shape::tokens], pairs);
   ZINC_SHARED(uint64_t[Shape::tokens], places);
   ZINC_SHARED(uint32_t[Shape::tokens], tokens);
   ZINC_SHARED(uint32_t[Shape::threads / warp_size], counts);
@@ -72,15 +100,14 @@ ZINC_DEVICE void mul_mm_id(const uint8_t* a, const float* b, float* d, const uin
   };
   for (uint32_t expert = blockIdx.y; expert < p.n_experts; expert += gridDim.y) {
     const uint8_t* const matrix[] = {a + p.a_offset + uint64_t{expert} * p.batch_stride_a};
-    for (uint64_t skip = 0; skip < expert_count[expert]; skip += Shape::tokens) {
+    for (uint32_t skip = 0; skip < expert_count[expert]; skip += Shape::tokens) {
       __syncthreads();  // the last readers of the list are done
-      const uint32_t listed = list_pairs<Shape::threads>(pairs, counts, table, expert, skip);
+      const auto add = [&](uint32_t place, uint32_t token, uint32_t slot) {
+        tokens[place] = token;
+        places[place] = p.d_offset + uint64_t{token} * p.batch_stride_d + uint64_t{slot} * p.stride_d;
+      };
+      const uint32_t listed = list_pairs<Shape::tokens>(counts, table, expert, skip, add);
       if (listed == 0) break;
-      for (unsigned i = threadIdx.x; i < listed; i += Shape::threads) {
-        tokens[i] = static_cast<uint32_t>(pairs[i] / p.nei0);
-        places[i] = p.d_offset + uint64_t{tokens[i]} * p.batch_stride_d + pairs[i] % p.nei0 * p.stride_d;
-      }
-      __syncthreads();
       const ListedTokens x{tokens, listed, b + p.b_offset, p.stride_b};
       if (all_wide<Format>(matrix) && x.aligned()) {
         any_tile<true, Format, Shape>(*tile, limits, matrix, p.m, row, x, 0, p.k, finish);

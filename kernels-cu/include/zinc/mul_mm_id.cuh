@@ -98,6 +98,7 @@ ZINC_DEVICE void mul_mm_id(const uint8_t* a, const float* b, float* d, const uin
   const auto finish = [&](uint32_t at_row, uint32_t token, const float (&sums)[1]) {
     d[places[token] + at_row] = sums[0];
   };
+  if (table.pairs() == 0) return;
   for (uint32_t expert = blockIdx.y; expert < p.n_experts; expert += gridDim.y) {
     const uint8_t* const matrix[] = {a + p.a_offset + uint64_t{expert} * p.batch_stride_a};
     for (uint32_t skip = 0; skip < expert_count[expert]; skip += Shape::tokens) {

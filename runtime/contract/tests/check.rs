@@ -463,6 +463,7 @@ fn with_rules(launch: &'static [LaunchRule]) -> Kernel {
 
 const fn rule(min_arch: u32, extents: fn(&[u32], u32) -> Result<Extents, EvalError>) -> LaunchRule {
     LaunchRule {
+        lets: &[],
         min_arch,
         specific: false,
         tile: &[],

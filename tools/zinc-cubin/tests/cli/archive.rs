@@ -147,7 +147,7 @@ fn flipped_byte_in_an_image_fails_the_check_and_is_never_exported() {
                 kernel.targets[target].target.to_string(),
             )
         });
-        (archive.kernels()[0].name.clone(), Vec::from_iter(damaged))
+        Vec::from_iter(damaged)
     };
     let file = File::new(&blob);
     let ended = file.run(&["verify", "--static"]);

@@ -450,8 +450,8 @@ impl Driver {
     /// Lets the driver make one work queue of a kind to a GPU, where [`CONNECTION_VARIABLES`] do not say how many. To be called
     /// before the driver is loaded.
     ///
-    /// Making eight takes about a quarter of the time from the start of a process to its first result. Streams that share
-    /// a queue may wait for one another: for processes whose kernels are on one stream.
+    /// Making eight takes a quarter to a half of the time from the start of a process to its first result. Streams that
+    /// share a queue may wait for one another: for processes whose kernels are on one stream.
     ///
     /// # Safety
     /// As [`std::env::set_var`]: nothing else reads or writes the environment at the time.

@@ -7,9 +7,8 @@
 //   pitch                            between rows in shared memory
 //   tile_rows
 //   room, room_of_two                how many tiles of up to 2048 columns have room there, or halves of longer ones:
-//   all
-//                                    or nearly all that a block needs is on its way before the vector is there, and
-//                                    another kernel's block finds room beside it
+//                                    all or nearly all that a block needs is on its way before the vector is there,
+//                                    and another kernel's block finds room beside it
 #pragma once
 
 #include "zinc/dmmv_planes.cuh"

@@ -5,7 +5,7 @@ use crate::error::{ContractError, Values};
 use crate::kernel::{CompiledArch, Kernel};
 
 /// Most threads of a block on every CUDA architecture.
-const MAX_BLOCK_THREADS: i64 = 1024;
+pub const MAX_BLOCK_THREADS: i64 = 1024;
 
 /// Most blocks along x, y and z.
 const MAX_GRID: [i64; 3] = [0x7fff_ffff, 0xffff, 0xffff];

@@ -87,6 +87,24 @@ pub enum Scalar {
     F32,
 }
 
+impl Scalar {
+    /// The type's name in the catalog and in Rust.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scalar::U32 => "u32",
+            Scalar::F32 => "f32",
+        }
+    }
+
+    /// The type's name in C and C++.
+    pub fn c_name(self) -> &'static str {
+        match self {
+            Scalar::U32 => "uint32_t",
+            Scalar::F32 => "float",
+        }
+    }
+}
+
 /// One buffer of a contract.
 #[derive(Debug)]
 pub struct Buffer {

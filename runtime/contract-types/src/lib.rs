@@ -15,7 +15,7 @@ pub use arithmetic::EvalError;
 pub use check::{Binding, MAX_BUFFERS};
 pub use dispatch::Dispatch;
 pub use error::{ContractError, Reason, Value, Values};
-pub use geometry::{Extents, Geometry, PORTABLE_CLUSTER};
+pub use geometry::{Extents, Geometry, MAX_BLOCK_THREADS, PORTABLE_CLUSTER};
 pub use kernel::{
     Access, Buffer, CompiledArch, Condition, Expr, Field, FieldKind, Kernel, LaunchRule, Scalar,
 };

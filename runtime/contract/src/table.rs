@@ -1,5 +1,6 @@
 //! The table of all contracts.
 
+use strsim::levenshtein;
 use zinc_contract_types::arithmetic::*;
 use zinc_contract_types::*;
 
@@ -21,23 +22,8 @@ fn nearest(name: &str) -> Option<&'static str> {
     let most = name.len() / 3 + 1;
     KERNELS
         .iter()
-        .map(|kernel| (distance(name, kernel.name), kernel.name))
+        .map(|kernel| (levenshtein(name, kernel.name), kernel.name))
         .filter(|(distance, _)| *distance <= most)
         .min()
         .map(|(_, name)| name)
-}
-
-/// Levenshtein distance in bytes.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -206,8 +206,8 @@ impl Loader<'_> {
             path.is_dir() && !NOT_KERNELS.iter().any(|name| path.ends_with(name))
         });
         let mut found = BTreeMap::new();
+        let suffix = format!(".{LAUNCH_EXTENSION}");
         for directory in directories {
-            let suffix = format!(".{LAUNCH_EXTENSION}");
             let launch = self.list(&directory, |path| {
                 path.to_str().is_some_and(|path| path.ends_with(&suffix))
             });

@@ -5,6 +5,10 @@ use crate::expr::{Condition, Expr};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+pub use zinc_contract_types::{
+    Access, FieldKind, MAX_BLOCK_THREADS, MAX_BUFFERS, MAX_WORDS, Scalar,
+};
+
 /// The families a kernel can belong to.
 pub const FAMILIES: [&str; 11] = [
     "attention",
@@ -22,15 +26,6 @@ pub const FAMILIES: [&str; 11] = [
 
 /// The extension of launch files, which lie beside the code of their kernels.
 pub const LAUNCH_EXTENSION: &str = "launch.toml";
-
-/// Most words that a push struct (push, launch and spec fields together) may have.
-pub const MAX_WORDS: usize = 32;
-
-/// Most buffers a kernel may bind.
-pub const MAX_BUFFERS: usize = 16;
-
-/// Most threads of a block on every CUDA architecture.
-pub const MAX_BLOCK_THREADS: i64 = 1024;
 
 /// The name under which launch rules see the number of multiprocessors of the device.
 pub const SM_COUNT: &str = "sm_count";
@@ -120,26 +115,6 @@ pub struct Field {
     pub default: Option<u32>,
 }
 
-/// Where a field comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FieldKind {
-    /// The host's Vulkan push block.
-    Push,
-    /// A count that the original encodes in its grid.
-    Launch,
-    /// A specialization constant of the original.
-    Spec,
-}
-
-/// Type of a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scalar {
-    /// Unsigned 32-bit integer.
-    U32,
-    /// IEEE single.
-    F32,
-}
-
 /// One buffer of a contract.
 #[derive(Debug, Clone)]
 pub struct Buffer {
@@ -157,17 +132,6 @@ pub struct Buffer {
     pub start: ExprText,
     /// Required alignment of the bound address.
     pub align: u64,
-}
-
-/// Direction of a buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Only read.
-    Read,
-    /// Only written.
-    Write,
-    /// Read and written.
-    ReadWrite,
 }
 
 /// An expression with its text as written.
@@ -269,39 +233,5 @@ impl Kernel {
     /// The fields that `kind` supplies.
     pub fn fields_of(&self, kind: FieldKind) -> impl Iterator<Item = &Field> {
         self.fields.iter().filter(move |field| field.kind == kind)
-    }
-}
-
-impl Scalar {
-    /// The type's name in the catalog and in Rust.
-    pub fn name(self) -> &'static str {
-        match self {
-            Scalar::U32 => "u32",
-            Scalar::F32 => "f32",
-        }
-    }
-
-    /// The type's name in C and C++.
-    pub fn c_name(self) -> &'static str {
-        match self {
-            Scalar::U32 => "uint32_t",
-            Scalar::F32 => "float",
-        }
-    }
-}
-
-impl Access {
-    /// Whether the kernel may write to the buffer.
-    pub fn writes(self) -> bool {
-        self != Access::Read
-    }
-
-    /// The catalog's word for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Access::Read => "read",
-            Access::Write => "write",
-            Access::ReadWrite => "read_write",
-        }
     }
 }

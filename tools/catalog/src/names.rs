@@ -1,5 +1,7 @@
 //! Rules for names: what is a usable identifier, and which known name an unknown one resembles.
 
+use strsim::levenshtein;
+
 /// Words that C++17 or Rust 2024 reserves and that match our identifier pattern, plus the names with a fixed meaning
 /// in expressions and the arguments of launch functions. Field names become members in both languages.
 #[rustfmt::skip]
@@ -31,25 +33,10 @@ pub fn is_identifier(name: &str) -> bool {
 pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let most = name.len() / 3 + 1;
     candidates
-        .map(|candidate| (distance(name, candidate), candidate))
+        .map(|candidate| (levenshtein(name, candidate), candidate))
         .filter(|(distance, _)| *distance <= most)
         .min()
         .map(|(_, candidate)| candidate)
-}
-
-/// Levenshtein distance in bytes.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

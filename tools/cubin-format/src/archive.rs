@@ -53,7 +53,6 @@
 //! no signature.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -1005,20 +1004,20 @@ fn read_target(
         source,
     })?;
     let target = Target { kind, arch };
-    let base = match reader.u32("base")?.checked_sub(1) {
-        None => None,
-        Some(number) => match before.get(number as usize) {
-            Some(base) => Some(*base),
-            None => {
-                return Err(ArchiveError::Base {
-                    kernel: kernel.to_owned(),
-                    target,
-                    wanted: before.len(),
-                    found: number as usize,
-                });
-            }
-        },
+    let found = reader.u32("base")?.checked_sub(1);
+    let found = found.map(|number| number as usize);
+    let place = |found: usize| {
+        before
+            .get(found)
+            .copied()
+            .ok_or_else(|| ArchiveError::Base {
+                kernel: kernel.to_owned(),
+                target,
+                wanted: before.len(),
+                found,
+            })
     };
+    let base = found.map(place).transpose()?;
     Ok(TargetEntry {
         target,
         base,
@@ -1102,26 +1101,13 @@ impl<'b> Reader<'b> {
 
 /// The name that is closest to `name` by edit distance, if it is closer than half of it.
 fn nearest(name: &str, kernels: &[KernelEntry]) -> Option<String> {
-    let distance = |other: &str| {
-        let mut row: Vec<usize> = (0..=other.len()).collect();
-        for (i, a) in name.bytes().enumerate() {
-            let mut diagonal = row[0];
-            row[0] = i + 1;
-            for (j, b) in other.bytes().enumerate() {
-                let substitute = diagonal + usize::from(a != b);
-                diagonal = row[j + 1];
-                row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
-            }
-        }
-        row[other.len()]
-    };
     // A name from the command line may be huge; nothing in an archive is close to that.
     if name.len() > 256 {
         return None;
     }
     let (distance, kernel) = kernels
         .iter()
-        .map(|kernel| (distance(&kernel.name), kernel))
+        .map(|kernel| (strsim::levenshtein(name, &kernel.name), kernel))
         .min_by_key(|best| best.0)?;
     (distance * 2 < name.len()).then(|| kernel.name.clone())
 }
@@ -1289,23 +1275,21 @@ impl ArchiveBuilder {
             &self.metadata.compiler,
         )?;
         let mut payload_bytes = 0u64;
-        let mut images = BTreeMap::new();
-        let mut count = 0;
+        let mut images = Vec::new();
         let mut last: Option<&str> = None;
         for kernel in &self.kernels {
             check_name(&kernel.name)?;
             if let Some(last) = last.replace(&kernel.name) {
                 check_order(last, &kernel.name)?;
             }
-            put_kernel(
-                &mut index,
-                kernel,
-                &mut images,
-                &mut count,
-                &mut payload_bytes,
-            )?;
+            put_kernel(&mut index, kernel, &mut images, &mut payload_bytes)?;
         }
-        limit("", "the number of images", count, u32::MAX.into())?;
+        limit(
+            "",
+            "the number of images",
+            images.len() as u64,
+            u32::MAX.into(),
+        )?;
         limit(
             "",
             "the number of kernels",
@@ -1321,7 +1305,7 @@ impl ArchiveBuilder {
         blob.extend((index.len() as u64).to_le_bytes());
         blob.extend(payload_bytes.to_le_bytes());
         blob.extend((self.kernels.len() as u32).to_le_bytes());
-        blob.extend((count as u32).to_le_bytes());
+        blob.extend((images.len() as u32).to_le_bytes());
         let seal = Digest::of_parts(&[&blob, &index]);
         blob.extend(seal.0);
         blob.extend(index);
@@ -1357,12 +1341,11 @@ fn put_text(
     Ok(())
 }
 
-/// `images` are the first images of all hashes before, `count` is the number of those images.
+/// `images` are the hashes of all images before, and gets those of this kernel's.
 fn put_kernel(
     index: &mut Vec<u8>,
     kernel: &NewKernel,
-    images: &mut BTreeMap<Digest, u64>,
-    count: &mut u64,
+    images: &mut Vec<Digest>,
     end: &mut u64,
 ) -> Result<(), ArchiveError> {
     let name = &kernel.name;
@@ -1405,19 +1388,17 @@ fn put_kernel(
         });
         let base = match new.payload.base {
             None => 0,
-            Some(wanted) => match images.get(&wanted) {
-                Some(base) => base + 1,
-                None => {
-                    return Err(ArchiveError::NoBase {
-                        kernel: name.clone(),
-                        target: new.target,
-                        wanted,
-                    });
-                }
-            },
+            Some(wanted) => images
+                .iter()
+                .position(|before| *before == wanted)
+                .map(|base| base + 1)
+                .ok_or_else(|| ArchiveError::NoBase {
+                    kernel: name.clone(),
+                    target: new.target,
+                    wanted,
+                })?,
         };
-        images.entry(new.payload.raw_hash).or_insert(*count);
-        *count += 1;
+        images.push(new.payload.raw_hash);
         // The number of all images is limited to 32 bits at the end.
         index.extend((base as u32).to_le_bytes());
         index.extend(end.to_le_bytes());

@@ -398,26 +398,22 @@ impl Emulator {
             _ if blocks == 1 => None,
             threads => pool(threads),
         };
+        let unwatched = Launch {
+            watched: &[],
+            ..*launch
+        };
         let Some(pool) = pool else {
             let mut worker = Borrowed::take();
             return (0..blocks).try_fold(Counts::default(), |counts, place| {
-                let unwatched = Launch {
-                    watched: &[],
-                    ..*launch
-                };
                 let launch = if place == 0 { launch } else { &unwatched };
                 Ok(counts.and(worker.run(launch, order.block(place))?))
             });
-        };
-        let launch = &Launch {
-            watched: &[],
-            ..*launch
         };
         pool.install(|| {
             (0..blocks)
                 .into_par_iter()
                 .map_init(Borrowed::take, |worker, place| {
-                    worker.run(launch, order.block(place))
+                    worker.run(&unwatched, order.block(place))
                 })
                 .try_reduce(Counts::default, |a, b| Ok(a.and(b)))
         })

@@ -59,6 +59,7 @@ pub(crate) struct Block {
     pub(crate) block_dim: [u32; 3],
     pub(crate) grid_dim: [u32; 3],
     pub(crate) poison: u32,
+    pub(crate) may_read_early: u32,
     pub(crate) dynamic_shared: *mut u8,
     pub(crate) suspend: unsafe extern "C" fn(*mut Thread),
     pub(crate) shared: unsafe extern "C" fn(*mut Block, *const SharedKey) -> *mut c_void,

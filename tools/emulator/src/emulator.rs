@@ -41,6 +41,9 @@ pub struct Options {
     pub threads: usize,
     /// The number of multiprocessors that launch rules see.
     pub sm_count: u32,
+    /// Whether kernels may read before they wait for the kernel before them what they read early, as on a GPU where that one
+    /// does not write it.
+    pub may_read_early: bool,
     /// Whether the threads of the first block are watched until they wait for the kernel before theirs: of the buffers of
     /// a kernel that may overlap that one they may touch no more than those that it reads early. Only in a build with the
     /// address sanitizer, where a violation ends the process, and with one OS thread; nothing else may use the buffers at
@@ -55,6 +58,7 @@ impl Default for Options {
             shared_poison: 0xff,
             threads: 0,
             sm_count: 4,
+            may_read_early: true,
             watch_overlap: false,
         }
     }
@@ -166,6 +170,7 @@ impl Emulator {
             buffers,
             access: &access,
             buffer_name: &|index| kernel.buffers.get(index).map(|buffer| buffer.name),
+            waits: kernel.overlap,
             early: kernel.overlap.then_some(kernel.early),
         };
         // SAFETY: as the caller promises.
@@ -192,6 +197,7 @@ impl Emulator {
             buffers,
             access: &[],
             buffer_name: &|_| None,
+            waits: false,
             early: Some(&[]),
         };
         // SAFETY: as the caller promises.
@@ -199,7 +205,7 @@ impl Emulator {
     }
 
     /// As [`Emulator::dispatch`], but twice, on copies of the buffers: with the threads in ascending order and shared
-    /// memory of 0xff, and in descending order with 0x7f. Different results are an error, and so is a change of a
+    /// memory of 0xff, and in descending order with 0x7f and nothing read early. Different results are an error, and so is a change of a
     /// buffer that the contract says is only read. Then the buffers hold the result.
     ///
     /// Finds races and reads of uninitialised shared memory. A kernel whose contract leaves bits open (sums in the
@@ -256,10 +262,11 @@ impl Emulator {
         dispatch: impl Fn(&Emulator, &[Buffer]) -> Result<Stats, EmulatorError>,
     ) -> Result<Stats, EmulatorError> {
         let allocations = allocations(buffers);
-        let run = |schedule, shared_poison| {
+        let run = |schedule, shared_poison, may_read_early| {
             let emulator = Emulator::new(Options {
                 schedule,
                 shared_poison,
+                may_read_early,
                 ..self.options
             });
             let mut copies = Vec::with_capacity(allocations.len());
@@ -273,8 +280,8 @@ impl Emulator {
             let stats = dispatch(&emulator, &Vec::from_iter(buffers.iter().map(moved)))?;
             Ok::<_, EmulatorError>((stats, copies))
         };
-        let (stats, first) = run(Schedule::Forward, 0xff)?;
-        let (_, second) = run(Schedule::Reverse, 0x7f)?;
+        let (stats, first) = run(Schedule::Forward, 0xff, self.options.may_read_early)?;
+        let (_, second) = run(Schedule::Reverse, 0x7f, false)?;
         for (allocation, copies) in allocations.iter().zip(first.iter().zip(&second)) {
             let (first, second) = (copies.0.read(), copies.1.read());
             if let Some(offset) = first_difference(&first, &second) {
@@ -346,7 +353,14 @@ impl Emulator {
                 .map(|buffer| buffer.address().cast::<c_void>()),
         );
         let watched = match call.early {
-            Some(early) if self.options.watch_overlap => watched(call.buffers, early),
+            Some(early) if self.options.watch_overlap => {
+                let early = if self.options.may_read_early {
+                    early
+                } else {
+                    &[]
+                };
+                watched(call.buffers, early)
+            }
             _ => Vec::new(),
         };
         let launch = Launch {
@@ -359,6 +373,8 @@ impl Emulator {
             words: call.words,
             schedule: self.options.schedule,
             poison: self.options.shared_poison,
+            waits: call.waits,
+            may_read_early: self.options.may_read_early,
             watched: &watched,
         };
         let start = Instant::now();
@@ -430,6 +446,8 @@ struct Call<'a> {
     /// What the kernel may do to each buffer; everything where it is shorter.
     access: &'a [Access],
     buffer_name: &'a dyn Fn(usize) -> Option<&'static str>,
+    /// Whether its threads have to wait for the kernel before it.
+    waits: bool,
     /// The buffers that it may touch before it waits for the kernel before it; all where it does not wait.
     early: Option<&'a [u8]>,
 }

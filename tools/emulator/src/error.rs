@@ -134,6 +134,17 @@ pub enum EmulatorError {
         exited: Index,
     },
 
+    /// A thread of a kernel that may overlap the one before it has returned without waiting for that.
+    #[error("{kernel}: block {block}: thread {thread} returned without wait_for_previous()")]
+    NoWait {
+        /// Name of the kernel.
+        kernel: String,
+        /// Index of the block.
+        block: Index,
+        /// Index of the thread.
+        thread: Index,
+    },
+
     /// A kernel has stopped itself, or used a built-in wrongly.
     #[error("{kernel}: block {block}: thread {thread}: {reason} at {location}")]
     Trap {

@@ -26,6 +26,10 @@ pub(crate) struct Launch<'a> {
     pub(crate) words: &'a [u32],
     pub(crate) schedule: Schedule,
     pub(crate) poison: u8,
+    /// Whether each thread has to wait for the kernel before its own.
+    pub(crate) waits: bool,
+    /// Whether the kernel may read before that what it reads early.
+    pub(crate) may_read_early: bool,
     /// What threads may not touch before they wait for the kernel before theirs, as starts and sizes.
     pub(crate) watched: &'a [(*mut u8, usize)],
 }
@@ -231,6 +235,7 @@ impl Worker {
                 block_dim: [0; 3],
                 grid_dim: [0; 3],
                 poison: 0,
+                may_read_early: 0,
                 dynamic_shared: ptr::null_mut(),
                 suspend,
                 shared,
@@ -286,8 +291,17 @@ impl Worker {
         }
         loop {
             if !self.finish_phases(launch)? && !self.finish_barrier(launch)? {
-                return self.finish(launch);
+                break;
             }
+        }
+        let hasty = |thread: &Thread| thread.previous_ended == 0;
+        match self.threads.iter().position(hasty) {
+            Some(thread) if launch.waits => Err(EmulatorError::NoWait {
+                kernel: launch.kernel.to_owned(),
+                block: self.block_index(),
+                thread: Index(self.threads[thread].thread_idx),
+            }),
+            _ => self.finish(launch),
         }
     }
 
@@ -310,6 +324,7 @@ impl Worker {
             (*context).block.block_dim = launch.block;
             (*context).block.grid_dim = launch.grid;
             (*context).block.poison = u32::from_ne_bytes([launch.poison; 4]);
+            (*context).block.may_read_early = launch.may_read_early.into();
             (*context).block.dynamic_shared =
                 (*context).shared.start(launch.poison, launch.shared_bytes);
             (*context).exhausted = ptr::null();

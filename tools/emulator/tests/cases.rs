@@ -22,17 +22,26 @@ fn run(emulator: &Emulator, case: &Case) -> Result<Vec<Vec<u8>>, String> {
 /// The number of cases of a kernel, or the first that fails.
 fn check(kernel: &'static Kernel) -> Result<usize, String> {
     // Kernels run in parallel, and the blocks of one do not.
-    let emulator = Emulator::new(Options {
-        threads: 1,
-        watch_overlap: true,
-        ..Options::default()
-    });
+    let emulator = |may_read_early| {
+        Emulator::new(Options {
+            threads: 1,
+            may_read_early,
+            watch_overlap: true,
+            ..Options::default()
+        })
+    };
+    let ways: &[bool] = match kernel.early {
+        [] => &[true],
+        _ => &[true, false],
+    };
     let cases = zinc_oracle::light_cases(kernel).map_err(|error| error.to_string())?;
     for case in &cases {
-        let outputs = run(&emulator, case)?;
-        let report = case.compare(&outputs).map_err(|error| error.to_string())?;
-        if !report.ok() {
-            return Err(report.to_string());
+        for way in ways {
+            let outputs = run(&emulator(*way), case)?;
+            let report = case.compare(&outputs).map_err(|error| error.to_string())?;
+            if !report.ok() {
+                return Err(report.to_string());
+            }
         }
     }
     Ok(cases.len())

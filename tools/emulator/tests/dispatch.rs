@@ -146,3 +146,28 @@ fn tasks_may_share_what_they_read() {
         assert_eq!(read_f32(&out), sum);
     });
 }
+
+#[test]
+fn kernel_that_may_overlap_and_does_not_wait_is_found() {
+    let kernel = zinc_contract::KERNELS
+        .iter()
+        .find(|kernel| kernel.pending.is_none() && !kernel.overlap);
+    let kernel = kernel.unwrap();
+    let hasty = Kernel {
+        overlap: true,
+        ..*kernel
+    };
+    let case = zinc_oracle::light_cases(kernel)
+        .unwrap()
+        .into_iter()
+        .find(|case| case.buffers.iter().all(|buffer| !buffer.bytes.is_empty()));
+    let case = case.unwrap();
+    let emulator = emulator();
+    let buffers = case.buffers.iter().map(|buffer| &buffer.bytes);
+    let buffers = Vec::from_iter(buffers.map(|bytes| emulator.upload(bytes).unwrap()));
+    emulator.dispatch(kernel, &case.words, &buffers).unwrap();
+    let error = emulator
+        .dispatch(&hasty, &case.words, &buffers)
+        .unwrap_err();
+    assert!(matches!(error, EmulatorError::NoWait { .. }), "{error}");
+}

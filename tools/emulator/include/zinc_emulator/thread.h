@@ -67,7 +67,8 @@ struct Block {
   uint3 block_idx;
   uint3 block_dim;
   uint3 grid_dim;
-  uint32_t poison;  // four poison bytes
+  uint32_t poison;          // four poison bytes
+  uint32_t may_read_early;  // whether the kernel before this one writes nothing that this one reads early
   unsigned char* dynamic_shared;
   void (*suspend)(Thread*);
   // The block's instance of a shared array.
@@ -114,6 +115,8 @@ inline void previous_ended() {
   Thread* const thread = zinc_emulator_current;
   thread->block->previous_ended(thread);
 }
+
+inline bool may_read_early() { return zinc_emulator_current->block->may_read_early != 0; }
 
 // Ends the dispatch with an error that carries `text`.
 [[noreturn]] inline void fail(const char* text, const char* file, unsigned line) {
@@ -194,19 +197,19 @@ inline void call(void (*kernel)(P...), void* const* buffers, const void* push) {
 }  // namespace zinc_emulator
 
 // Makes `kernel`, defined before in this translation unit, known to the scheduler.
-#define ZINC_EMULATOR_ENTRY(kernel)                                                                                \
-  extern "C" const ::zinc_emulator::Entry* zinc_emulator_entry_##kernel() {                                        \
-    static const ::zinc_emulator::Entry entry = {                                                                  \
-        [](void* const* buffers, const void* push) { ::zinc_emulator::call(kernel, buffers, push); },              \
-        ::zinc_emulator::buffer_count(kernel), ::zinc_emulator::push_bytes(kernel)};                               \
-    return &entry;                                                                                                 \
+#define ZINC_EMULATOR_ENTRY(kernel)                                                                   \
+  extern "C" const ::zinc_emulator::Entry* zinc_emulator_entry_##kernel() {                           \
+    static const ::zinc_emulator::Entry entry = {                                                     \
+        [](void* const* buffers, const void* push) { ::zinc_emulator::call(kernel, buffers, push); }, \
+        ::zinc_emulator::buffer_count(kernel), ::zinc_emulator::push_bytes(kernel)};                  \
+    return &entry;                                                                                    \
   }
 
-#define ZINC_SHARED(type_, name)                                                                                   \
-  static const ::zinc_emulator::SharedKey name##_zinc_key = {                                                      \
-      #name, sizeof(typename ::zinc_emulator::identity<type_>::type),                                              \
-      alignof(typename ::zinc_emulator::identity<type_>::type)};                                                   \
-  typename ::zinc_emulator::identity<type_>::type& name =                                                          \
+#define ZINC_SHARED(type_, name)                                      \
+  static const ::zinc_emulator::SharedKey name##_zinc_key = {         \
+      #name, sizeof(typename ::zinc_emulator::identity<type_>::type), \
+      alignof(typename ::zinc_emulator::identity<type_>::type)};      \
+  typename ::zinc_emulator::identity<type_>::type& name =             \
       ::zinc_emulator::shared_array<typename ::zinc_emulator::identity<type_>::type>(name##_zinc_key)
 
 #define ZINC_DYNAMIC_SHARED(element, name) \

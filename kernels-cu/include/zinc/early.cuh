@@ -1,0 +1,35 @@
+// Reads of the buffers named in `early` of the launch file, before the kernel before this one has ended.
+#pragma once
+#include "zinc/platform.cuh"
+
+namespace zinc {
+
+// Whether the launch says that the kernel before this one writes none of these buffers: it then asks for 8 bytes of
+// dynamic shared memory more than the launch file, which has a multiple of 16.
+ZINC_DEVICE bool may_read_early() {
+#ifdef ZINC_EMULATOR
+  return zinc_emulator::may_read_early();
+#elif ZINC_ARCH >= 90
+  uint32_t bytes;
+  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+  return bytes % 16 != 0;
+#else
+  return false;
+#endif
+}
+
+// Where a kernel waits for the one before it: here, or at the end of what it reads early if it may. All threads make
+// one and end it, in place of wait_for_previous().
+class EarlyReads {
+  bool allowed_ = may_read_early();
+
+ public:
+  ZINC_DEVICE EarlyReads() {
+    if (!allowed_) wait_for_previous();
+  }
+  ZINC_DEVICE void end() const {
+    if (allowed_) wait_for_previous();
+  }
+};
+
+}  // namespace zinc

@@ -1,5 +1,5 @@
-// Rows of small matrices in shared memory, copied whole: asked for at once, and before the kernel before this one has
-// ended, which must not write them. From compute capability 9.0 on.
+// Rows of small matrices in shared memory, copied whole: asked for at once, and where they may be read early before the
+// kernel before this one has ended. From compute capability 9.0 on.
 //
 // A block has some tiles of rows, a grid apart; each of its warps takes 256 of 2048 columns of all of them. What is
 // copied is a struct `Copied` with
@@ -12,6 +12,7 @@
 #pragma once
 
 #include "zinc/dmmv_planes.cuh"
+#include "zinc/early.cuh"
 #include "zinc/phase_barrier.cuh"
 
 namespace zinc {

@@ -1,5 +1,5 @@
-// Products of small matrices with one vector, whose rows come to shared memory whole: asked for at once, and before the
-// kernel before this one has ended, which must not write them. From compute capability 9.0 on.
+// Products of small matrices with one vector, whose rows come to shared memory whole: asked for at once, and where they
+// may be read early before the kernel before this one has ended. From compute capability 9.0 on.
 //
 // A block has up to four tiles of 16 rows; see copied_rows.cuh. A lane takes a quarter of a warp's 256 columns of rows
 // lane / 4 and 8 more, as binary16 numbers, which are exact; see split_vector.cuh for the vector.
@@ -86,6 +86,7 @@ ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, co
   ZINC_DYNAMIC_SHARED(uint8_t, shared);
   const uint32_t steps = k / step_columns;
   Step* const vector = reinterpret_cast<Step*>(shared);
+  const EarlyReads reads;
   const Work work(matrix, m, steps, shared + steps * sizeof(Step), share);
   const unsigned warp = warp_id();
   const SharedAddress lane_rows = SharedAddress(work.rows) + (lane_id() / 4 * Work::pitch + warp * Copied::step_bytes);
@@ -100,7 +101,7 @@ ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, co
   // Only what frees room that is needed is taken before the vector is asked for.
   const bool early = count > work.room();
   if (early) take(0);
-  wait_for_previous();
+  reads.end();
   float4 columns[chunks][2];
 #pragma unroll
   for (unsigned i = 0; i < chunks; ++i) {

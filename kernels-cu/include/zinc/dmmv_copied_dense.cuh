@@ -49,6 +49,7 @@ ZINC_DEVICE void dmmv_copied_dense(const uint8_t* weights, const uint8_t* x, uin
   float* const sums = reinterpret_cast<float*>(shared);
   constexpr unsigned sum_bytes = copied_warps * copied_rows * sizeof(float);
   const uint32_t steps = p.k / step_columns;
+  const EarlyReads reads;
   const Work work(weights + p.a_offset, p.m, steps, shared + sum_bytes);
   const unsigned warp = warp_id();
   const unsigned lane = lane_id();
@@ -63,7 +64,7 @@ ZINC_DEVICE void dmmv_copied_dense(const uint8_t* weights, const uint8_t* x, uin
   // Only what frees room that is needed is taken before the vector is asked for.
   const bool early = count > work.room();
   if (early) take(0);
-  wait_for_previous();
+  reads.end();
   float4 columns[Work::most_chunks][2];
 #pragma unroll
   for (unsigned i = 0; i < Work::most_chunks; ++i) {

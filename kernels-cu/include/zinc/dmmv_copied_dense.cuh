@@ -50,7 +50,7 @@ ZINC_DEVICE void dmmv_copied_dense(const uint8_t* weights, const uint8_t* x, uin
   constexpr unsigned sum_bytes = copied_warps * copied_rows * sizeof(float);
   const uint32_t steps = p.k / step_columns;
   const EarlyReads reads;
-  const Work work(weights + p.a_offset, p.m, steps, shared + sum_bytes);
+  const Work work(weights + p.a_offset, p.m, steps, shared + sum_bytes, steps > copied_warps);
   const unsigned warp = warp_id();
   const unsigned lane = lane_id();
   const SharedAddress lane_rows = SharedAddress(work.rows) + (warp * Copied::step_bytes + 16 * lane);

@@ -7,8 +7,8 @@
 //   pitch                            between rows in shared memory
 //   tile_rows
 //   room, room_of_two                how many tiles of up to 2048 columns have room there, or halves of longer ones:
-//                                    all or nearly all that a block needs is on its way before the vector is there,
-//                                    and another kernel's block finds room beside it
+//                                    all or nearly all that a block needs, and another kernel's block finds room beside
+//                                    it
 //   ahead, ahead_of_two              how many of these are asked for at first. The vector would wait behind what is on
 //                                    its way when the kernel before this one ends: the rest is asked for after it.
 #pragma once

@@ -7,8 +7,10 @@
 //   pitch                            between rows in shared memory
 //   tile_rows
 //   room, room_of_two                how many tiles of up to 2048 columns have room there, or halves of longer ones:
-//                                    all or nearly all that a block needs is on its way before the vector is there,
-//                                    and another kernel's block finds room beside it
+//                                    all or nearly all that a block needs, and another kernel's block finds room beside
+//                                    it
+//   ahead, ahead_of_two              how many of these are asked for at first. The vector would wait behind what is on
+//                                    its way when the kernel before this one ends: the rest is asked for after it.
 #pragma once
 
 #include "zinc/dmmv_planes.cuh"
@@ -35,8 +37,14 @@ struct BlockOfMany {
   uint32_t blocks = gridDim.x;
 };
 
-// How a block goes through its rows: tiles of some rows, each in one or two chunks of columns.
-template <class Copied, unsigned most_rows = copied_rows>
+// A bool that is known when the kernel is compiled.
+template <bool value>
+struct Known {
+  ZINC_DEVICE constexpr operator bool() const { return value; }
+};
+
+// How a block goes through its rows: tiles of some rows, each in one or two chunks of columns. Two is bool or Known.
+template <class Copied, class Two = bool, unsigned most_rows = copied_rows>
 struct CopiedWork {
   static constexpr unsigned chunk_bytes = copied_warps * Copied::step_bytes;
   static constexpr unsigned pitch = Copied::pitch;
@@ -53,11 +61,11 @@ struct CopiedWork {
   PhaseBarrier* come;
   uint8_t* rows;
   BlockOfMany share;
-  bool two;  // chunks
+  Two two;  // chunks
   uint32_t tiles = 0;
 
   // With barrier_bytes bytes from `memory` on, and those of the rows behind them. All threads of the block call it.
-  ZINC_DEVICE CopiedWork(const uint8_t* matrix, uint32_t m, uint32_t steps, uint8_t* memory,
+  ZINC_DEVICE CopiedWork(const uint8_t* matrix, uint32_t m, uint32_t steps, uint8_t* memory, Two two,
                          const BlockOfMany& share = {})
       : matrix(matrix),
         m(m),
@@ -65,13 +73,18 @@ struct CopiedWork {
         come(reinterpret_cast<PhaseBarrier*>(memory)),
         rows(memory + barrier_bytes),
         share(share),
-        two(steps > copied_warps) {
+        two(two) {
 #pragma unroll
     for (unsigned i = 0; i < most_tiles; ++i) tiles += first_row(i) < m ? 1 : 0;
     if (threadIdx.x < Copied::room) phase_make(come[threadIdx.x], tile_rows);
     __syncthreads();
 #pragma unroll 1
-    for (unsigned number = 0; number < room(); ++number) ask(number);
+    for (unsigned number = 0; number < ahead(); ++number) ask(number);
+  }
+  // Asks for the rest of what finds room.
+  ZINC_DEVICE void ask_rest() const {
+#pragma unroll 1
+    for (unsigned number = ahead(); number < room(); ++number) ask(number);
   }
 
   ZINC_DEVICE uint32_t first_row(uint32_t tile) const { return (share.block + tile * share.blocks) * tile_rows; }
@@ -79,7 +92,11 @@ struct CopiedWork {
   ZINC_DEVICE uint32_t tile(uint32_t number) const { return two ? number / 2 : number; }
   ZINC_DEVICE uint32_t chunk(uint32_t number) const { return two ? number % 2 : 0; }
   ZINC_DEVICE uint32_t room() const { return two ? Copied::room_of_two : Copied::room; }
+  ZINC_DEVICE uint32_t ahead() const { return two ? Copied::ahead_of_two : Copied::ahead; }
+  // Whether all that a block may have finds room at once.
+  ZINC_DEVICE bool all_room() const { return two ? 2 * most_tiles <= Copied::room_of_two : most_tiles <= Copied::room; }
   ZINC_DEVICE uint32_t slot(uint32_t number) const {
+    if (all_room()) return number;
     return two ? number % Copied::room_of_two : number % Copied::room;
   }
   // Where the chunk's rows lie.
@@ -98,11 +115,11 @@ struct CopiedWork {
     }
   }
   ZINC_DEVICE void wait(uint32_t number) const {
-    phase_wait(come[slot(number)], (two ? number / Copied::room_of_two : number / Copied::room) % 2);
+    phase_wait(come[slot(number)], all_room() ? 0 : (two ? number / Copied::room_of_two : number / Copied::room) % 2);
   }
   // Frees the room of a chunk that all warps have taken, where that is needed.
   ZINC_DEVICE void free(uint32_t number) const {
-    if (number + room() >= count()) return;
+    if (all_room() || number + room() >= count()) return;
     __syncthreads();
     ask(number + room());
   }

@@ -8,13 +8,17 @@
 // it and what copied_rows.cuh wants, with
 //   Format
 //   across                           whether the lanes of a quad deal out the blocks' words; see SplitStep
+//   late                             whether rows of one chunk that are not asked for at first are when the vector has
+//                                    come, and not just after it was asked for
+//   sides                            1, or 2 where both halves of a block have sums of their own
 //   keeps_columns                    whether the vector's numbers stay in registers from tile to tile
 //   pitch                            such that reads of eight rows meet different banks
 //   load(address of the step)        what the lane takes
 //   halves<i>(word, odd)             numbers 0 and 2 of a word of the lane's i-th block, or 1 and 3; `across`, word
 //                                    4 s + j is that of half s of the i-th block of part j
-//   weighted(dots, vector)           the sum over the lane's blocks, of dot products of these numbers: dots[i][s] of
-//                                    words 4 s .. 4 s + 3
+//   weighted(dots, columns)          the sum over the lane's blocks, of dot products of these numbers: dots[i][s] of
+//                                    words 4 s .. 4 s + 3, or dots[i][0] of all; columns.scale[i] and sum[i] are those
+//                                    of the vector
 #pragma once
 
 #include "zinc/copied_rows.cuh"
@@ -42,52 +46,60 @@ struct CopiedWeights {
   // The operands that a lane has of a step of the vector.
   struct Columns {
     uint32_t words[2][Step::words][2];
+    float scale[2];
+    float sum[2];
 
     ZINC_DEVICE void load(const Step& step) {
       const Lane lane(reinterpret_cast<const uint8_t*>(&step));
+      const unsigned part = lane_id() % 4;
 #pragma unroll
-      for (unsigned i = 0; i < 2; ++i) lane.load(words[i], i);
+      for (unsigned i = 0; i < 2; ++i) {
+        lane.load(words[i], i);
+        scale[i] = step.scale[Copied::block(part, i)];
+        if constexpr (Copied::has_minimum) sum[i] = step.sum[Copied::block(part, i)];
+      }
     }
   };
 
-  ZINC_DEVICE void add_to(float (&sum)[2], const Columns& columns, const Step& vector) const {
-    float dots[2][2][2];  // [row][block][half]
+  ZINC_DEVICE void add_to(float (&sum)[2], const Columns& columns) const {
+    constexpr unsigned sides = Copied::sides;
+    float dots[2][2][sides];  // [row][block][half]
     for_constants<2>([&](auto block) {
       constexpr unsigned i = decltype(block)::index;
-      float dot[2][4] = {};
+      float dot[sides][4] = {};
 #pragma unroll
       for (unsigned n = 0; n < Step::words; ++n) {
         const unsigned w = n % 2 * 4 + n / 2;
         const uint32_t a[4] = {rows[0].template halves<i>(w, 0), rows[1].template halves<i>(w, 0),
                                rows[0].template halves<i>(w, 1), rows[1].template halves<i>(w, 1)};
-        mma_half(dot[n % 2], a, columns.words[i][w]);
+        mma_half(dot[n % sides], a, columns.words[i][w]);
       }
 #pragma unroll
       for (unsigned h = 0; h < 2; ++h) {
 #pragma unroll
-        for (unsigned s = 0; s < 2; ++s) dots[h][i][s] = dot[s][2 * h] + dot[s][2 * h + 1];
+        for (unsigned s = 0; s < sides; ++s) dots[h][i][s] = dot[s][2 * h] + dot[s][2 * h + 1];
       }
     });
 #pragma unroll
-    for (unsigned h = 0; h < 2; ++h) sum[h] += rows[h].weighted(dots[h], vector);
+    for (unsigned h = 0; h < 2; ++h) sum[h] += rows[h].weighted(dots[h], columns);
   }
 };
 
-// y as finish(row, 0, dots) makes it.
-template <class Copied, unsigned most_rows = copied_rows, class Finish>
-ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, const float* x, Finish finish,
-                               const BlockOfMany& share = {}) {
-  using Work = CopiedWork<Copied, most_rows>;
+// Rows of one chunk of columns, or of `two`.
+template <class Copied, bool two, unsigned most_rows, class Finish>
+ZINC_DEVICE void matvec_copied_chunks(const uint8_t* matrix, uint32_t m, uint32_t k, const float* x, Finish finish,
+                                      const BlockOfMany& share) {
+  using Work = CopiedWork<Copied, Known<two>, most_rows>;
   using Weights = CopiedWeights<Copied>;
   using Step = typename Weights::Step;
   using Sums = HalvesSums<1>;
-  constexpr unsigned chunks = Work::most_chunks;
+  constexpr unsigned chunks = two ? 2 : 1;
   static_assert(Work::tile_rows == halves_rows);
   ZINC_DYNAMIC_SHARED(uint8_t, shared);
   const uint32_t steps = k / step_columns;
   Step* const vector = reinterpret_cast<Step*>(shared);
   const EarlyReads reads;
-  const Work work(matrix, m, steps, shared + steps * sizeof(Step), share);
+  const Work work(matrix, m, steps, shared + steps * sizeof(Step), {}, share);
   const unsigned warp = warp_id();
   const SharedAddress lane_rows = SharedAddress(work.rows) + (lane_id() / 4 * Work::pitch + warp * Copied::step_bytes);
   const uint32_t count = work.count();
@@ -95,12 +107,9 @@ ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, co
   // Takes a chunk to registers, whose room is free then. The last chunk of a row is not for all warps.
   const auto take = [&](uint32_t number) {
     work.wait(number);
-    if (work.chunk(number) * copied_warps + warp < steps) weights.load(lane_rows + work.place(number));
+    if (!two || work.chunk(number) * copied_warps + warp < steps) weights.load(lane_rows + work.place(number));
     work.free(number);
   };
-  // Only what frees room that is needed is taken before the vector is asked for.
-  const bool early = count > work.room();
-  if (early) take(0);
   reads.end();
   float4 columns[chunks][2];
 #pragma unroll
@@ -110,45 +119,69 @@ ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, co
     columns[i][0] = __ldg(from);
     columns[i][1] = __ldg(from + 1);
   }
-  if (!early) take(0);
+  constexpr bool late = !two && Copied::late;
+  if (!late) work.ask_rest();
+  take(0);
   bool unfit = false;
 #pragma unroll 1
   for (unsigned i = 0; i < chunks; ++i) {
     const uint32_t step = i * copied_warps + warp;
-    if (step >= steps) break;
+    if (two && step >= steps) break;
     unfit = vector[step].put(columns[0][0], columns[0][1], step) || unfit;
-    columns[0][0] = columns[1][0];
-    columns[0][1] = columns[1][1];
+    columns[0][0] = columns[chunks - 1][0];
+    columns[0][1] = columns[chunks - 1][1];
   }
+  if (late) work.ask_rest();
   __syncwarp();
-  float sums[Work::most_tiles] = {};
+  // The memory of a warp's part of the vector is for sums when it is not needed any more.
+  const Sums all{reinterpret_cast<float*>(shared), sizeof(Step) / sizeof(float), share.block, share.blocks};
+  constexpr bool keeps = !two && Copied::keeps_columns;
+  [[maybe_unused]] float sums[Work::most_tiles] = {};
   float sum[2] = {};
   typename Weights::Columns own;
-  const bool reload = work.two || !Copied::keeps_columns;
-  if (!reload) own.load(vector[warp]);
+  if constexpr (keeps) {
+    own.load(vector[warp]);
+    __syncwarp();
+  }
 #pragma unroll 1
   for (uint32_t number = 0; number < count; ++number) {
     const uint32_t step = work.chunk(number) * copied_warps + warp;
-    if (step < steps) {
-      if (reload) own.load(vector[step]);
-      weights.add_to(sum, own, vector[step]);
+    if (!two || step < steps) {
+      if (!keeps) own.load(vector[step]);
+      weights.add_to(sum, own);
     }
     if (work.ends(number)) {
       const float of_quad = Sums::of_quad(sum);
+      if constexpr (keeps) {
+        all.put(work.tile(number), of_quad);
+      } else {
 #pragma unroll
-      for (unsigned i = 0; i < Work::most_tiles; ++i) sums[i] = work.tile(number) == i ? of_quad : sums[i];
+        for (unsigned i = 0; i < Work::most_tiles; ++i) sums[i] = work.tile(number) == i ? of_quad : sums[i];
+      }
       sum[0] = 0.0f;
       sum[1] = 0.0f;
     }
     if (number + 1 < count) take(number + 1);
   }
-  // The warp is done with its part of the vector.
-  __syncwarp();
-  const Sums all{reinterpret_cast<float*>(shared), sizeof(Step) / sizeof(float), share.block, share.blocks};
+  if constexpr (!keeps) {
+    // The warp is done with its part of the vector.
+    __syncwarp();
 #pragma unroll
-  for (unsigned i = 0; i < Work::most_tiles; ++i) all.put(i, sums[i]);
+    for (unsigned i = 0; i < Work::most_tiles; ++i) all.put(i, sums[i]);
+  }
   all.template finish<typename Copied::Format, copied_warps>(work.tiles, unfit, FewMatrices<1>{{matrix}, x, k}, m,
                                                              work.row_size, finish);
+}
+
+// y as finish(row, 0, dots) makes it.
+template <class Copied, unsigned most_rows = copied_rows, class Finish>
+ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, const float* x, Finish finish,
+                               const BlockOfMany& share = {}) {
+  if (k > copied_warps * step_columns) {
+    matvec_copied_chunks<Copied, true, most_rows>(matrix, m, k, x, finish, share);
+  } else {
+    matvec_copied_chunks<Copied, false, most_rows>(matrix, m, k, x, finish, share);
+  }
 }
 
 // The plain contract: y[r] = dot, or y[r] += dot where acc_mode is not 0.

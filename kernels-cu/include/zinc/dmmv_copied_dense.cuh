@@ -15,6 +15,8 @@ struct CopiedF16 {
   static constexpr unsigned tile_rows = 4;
   static constexpr unsigned room = 6;
   static constexpr unsigned room_of_two = 6;
+  static constexpr unsigned ahead = room;
+  static constexpr unsigned ahead_of_two = room_of_two;
 
   static constexpr unsigned lane_columns = step_columns / warp_size;
 
@@ -50,7 +52,7 @@ ZINC_DEVICE void dmmv_copied_dense(const uint8_t* weights, const uint8_t* x, uin
   constexpr unsigned sum_bytes = copied_warps * copied_rows * sizeof(float);
   const uint32_t steps = p.k / step_columns;
   const EarlyReads reads;
-  const Work work(weights + p.a_offset, p.m, steps, shared + sum_bytes);
+  const Work work(weights + p.a_offset, p.m, steps, shared + sum_bytes, steps > copied_warps);
   const unsigned warp = warp_id();
   const unsigned lane = lane_id();
   const SharedAddress lane_rows = SharedAddress(work.rows) + (warp * Copied::step_bytes + 16 * lane);

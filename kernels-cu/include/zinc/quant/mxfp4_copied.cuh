@@ -12,6 +12,7 @@ namespace zinc {
 struct CopiedMxfp4 {
   using Format = Mxfp4;
   static constexpr bool across = true;
+  static constexpr unsigned sides = 1;
   static constexpr bool keeps_columns = true;
   static constexpr bool has_minimum = false;
   static constexpr bool rotates = true;
@@ -23,6 +24,9 @@ struct CopiedMxfp4 {
   static constexpr unsigned tile_rows = 16;
   static constexpr unsigned room = 4;
   static constexpr unsigned room_of_two = 2;
+  static constexpr unsigned ahead = 3;
+  static constexpr unsigned ahead_of_two = 1;
+  static constexpr bool late = false;
 
   static constexpr unsigned aligned_blocks = 4;
 
@@ -63,13 +67,13 @@ struct CopiedMxfp4 {
     return __byte_perm(bytes & (magnitudes | signs), 0, odd != 0 ? 0x3414u : 0x2404u);
   }
 
-  template <class Vector>
-  ZINC_DEVICE float weighted(const float (&dots)[2][2], const Vector& vector) const {
+  template <class Columns>
+  ZINC_DEVICE float weighted(const float (&dots)[2][sides], const Columns& columns) const {
     float sum = 0.0f;
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
-      const float scale = vector.scale[block(lane_id() % 4, i)] * power_float<14>();
-      sum = fmaf(Mxfp4::power(exponents[i]), (dots[i][0] + dots[i][1]) * scale, sum);
+      const float scale = columns.scale[i] * power_float<14>();
+      sum = fmaf(Mxfp4::power(exponents[i]), dots[i][0] * scale, sum);
     }
     return sum;
   }

@@ -11,6 +11,7 @@ namespace zinc {
 struct CopiedQ5_0 {
   using Format = Q5_0;
   static constexpr bool across = false;
+  static constexpr unsigned sides = 2;
   static constexpr bool keeps_columns = true;
   static constexpr bool has_minimum = false;
   static constexpr bool rotates = true;
@@ -20,8 +21,11 @@ struct CopiedQ5_0 {
   static constexpr unsigned row_columns = step_columns;
   static constexpr unsigned pitch = 1424;
   static constexpr unsigned tile_rows = 16;
-  static constexpr unsigned room = 4;
+  static constexpr unsigned room = 3;
   static constexpr unsigned room_of_two = 2;
+  static constexpr unsigned ahead = 2;
+  static constexpr unsigned ahead_of_two = 1;
+  static constexpr bool late = true;
 
   static ZINC_DEVICE unsigned block(unsigned part, unsigned i) { return 2 * part + i; }
   static ZINC_DEVICE unsigned rotation(uint32_t, unsigned block) { return block % 2 == 0 ? 2 : 0; }
@@ -59,12 +63,12 @@ struct CopiedQ5_0 {
                          upper ? 8 : 4);
   }
 
-  template <class Vector>
-  ZINC_DEVICE float weighted(const float (&dots)[2][2], const Vector& vector) const {
+  template <class Columns>
+  ZINC_DEVICE float weighted(const float (&dots)[2][sides], const Columns& columns) const {
     float sum = 0.0f;
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
-      const float scaled = FifthBit::both(dots[i]) * vector.scale[block(lane_id() % 4, i)];
+      const float scaled = FifthBit::both(dots[i]) * columns.scale[i];
       sum = fmaf(half_to_float(factors[i]), scaled, sum);
     }
     return sum;

@@ -12,6 +12,7 @@ namespace zinc {
 struct CopiedQ8_0 {
   using Format = Q8_0;
   static constexpr bool across = false;
+  static constexpr unsigned sides = 1;
   static constexpr bool keeps_columns = false;
   static constexpr bool has_minimum = false;
   static constexpr bool rotates = true;
@@ -23,6 +24,9 @@ struct CopiedQ8_0 {
   static constexpr unsigned tile_rows = 16;
   static constexpr unsigned room = 3;
   static constexpr unsigned room_of_two = 2;
+  static constexpr unsigned ahead = 2;
+  static constexpr unsigned ahead_of_two = 1;
+  static constexpr bool late = false;
 
   static ZINC_DEVICE unsigned block(unsigned part, unsigned i) { return part % 2 * 4 + part / 2 * 2 + i; }
   static ZINC_DEVICE unsigned rotation(uint32_t, unsigned block) { return block % 2 == 0 ? 2 : 0; }
@@ -72,13 +76,13 @@ struct CopiedQ8_0 {
     return exact_halves(sums, one, less);
   }
 
-  template <class Vector>
-  ZINC_DEVICE float weighted(const float (&dots)[2][2], const Vector& vector) const {
+  template <class Columns>
+  ZINC_DEVICE float weighted(const float (&dots)[2][sides], const Columns& columns) const {
     float sum = 0.0f;
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
-      const float scale = vector.scale[block(lane_id() % 4, i)];
-      sum = fmaf(half_to_float(static_cast<uint16_t>(blocks[i].factor)) * scale, dots[i][0] + dots[i][1], sum);
+      const float scale = columns.scale[i];
+      sum = fmaf(half_to_float(static_cast<uint16_t>(blocks[i].factor)) * scale, dots[i][0], sum);
     }
     return sum;
   }

@@ -11,6 +11,7 @@
 //                                    and another kernel's block finds room beside it
 #pragma once
 
+#include "zinc/dmmv_few.cuh"
 #include "zinc/dmmv_planes.cuh"
 #include "zinc/phase_barrier.cuh"
 
@@ -34,66 +35,90 @@ struct BlockOfMany {
   uint32_t blocks = gridDim.x;
 };
 
-// How a block goes through its rows: tiles of some rows, each in one or two chunks of columns.
-template <class Copied, unsigned most_rows = copied_rows>
+// How a block goes through its rows: tiles of some rows of each matrix, each in one or two chunks of columns. Terms are
+// what is multiplied; see dmmv_few.cuh.
+template <class Copied, class Terms, unsigned most_rows = copied_rows>
 struct CopiedWork {
-  static constexpr unsigned chunk_bytes = copied_warps * Copied::step_bytes;
+  static constexpr unsigned chunk_columns = copied_warps * step_columns;
   static constexpr unsigned pitch = Copied::pitch;
   static constexpr unsigned tile_rows = Copied::tile_rows;
-  static constexpr unsigned most_tiles = most_rows / tile_rows;
+  static constexpr unsigned matrices = Terms::matrices;
+  static constexpr unsigned most_tiles = matrices * (most_rows / tile_rows);
   static constexpr unsigned most_chunks = 2;  // of a tile
   static constexpr unsigned barrier_bytes = 64;
-  static_assert(pitch >= chunk_bytes && pitch % 16 == 0);
+  static_assert(pitch >= copied_warps * Copied::step_bytes && pitch % 16 == 0);
   static_assert(Copied::room >= Copied::room_of_two && Copied::room * sizeof(PhaseBarrier) <= barrier_bytes);
+  static_assert(Copied::room_of_two % most_chunks == 0, "a barrier is for chunks of the same columns");
 
-  const uint8_t* matrix;
+  const Terms& terms;
   uint32_t m;
-  uint32_t row_size;
+  uint32_t columns;
   PhaseBarrier* come;
   uint8_t* rows;
   BlockOfMany share;
   bool two;  // chunks
-  uint32_t tiles = 0;
+  uint32_t row_tiles = 0;
 
   // With barrier_bytes bytes from `memory` on, and those of the rows behind them. All threads of the block call it.
-  ZINC_DEVICE CopiedWork(const uint8_t* matrix, uint32_t m, uint32_t steps, uint8_t* memory,
-                         const BlockOfMany& share = {})
-      : matrix(matrix),
+  // Nothing of the terms is read but their columns.
+  ZINC_DEVICE CopiedWork(const Terms& terms, uint32_t m, uint8_t* memory, const BlockOfMany& share = {})
+      : terms(terms),
         m(m),
-        row_size(steps * Copied::step_bytes),
+        columns(terms.columns()),
         come(reinterpret_cast<PhaseBarrier*>(memory)),
         rows(memory + barrier_bytes),
         share(share),
-        two(steps > copied_warps) {
+        two(columns > chunk_columns) {
 #pragma unroll
-    for (unsigned i = 0; i < most_tiles; ++i) tiles += first_row(i) < m ? 1 : 0;
-    if (threadIdx.x < Copied::room) phase_make(come[threadIdx.x], tile_rows);
+    for (unsigned i = 0; i < most_tiles / matrices; ++i) row_tiles += first_row(matrices * i) < m ? 1 : 0;
+    if (threadIdx.x < Copied::room) {
+      const uint32_t from = chunk_from(threadIdx.x);
+      phase_make(come[threadIdx.x], tile_rows * terms.parts(from, chunk_to(from)));
+    }
     __syncthreads();
+  }
+  // Asks for all that has room. All threads of the block call it.
+  ZINC_DEVICE void begin() const {
 #pragma unroll 1
     for (unsigned number = 0; number < room(); ++number) ask(number);
   }
 
-  ZINC_DEVICE uint32_t first_row(uint32_t tile) const { return (share.block + tile * share.blocks) * tile_rows; }
-  ZINC_DEVICE uint32_t count() const { return two ? 2 * tiles : tiles; }
+  ZINC_DEVICE uint32_t first_row(uint32_t tile) const {
+    return (share.block + tile / matrices * share.blocks) * tile_rows;
+  }
+  ZINC_DEVICE uint32_t tiles() const { return matrices * row_tiles; }
+  ZINC_DEVICE uint32_t count() const { return two ? 2 * tiles() : tiles(); }
   ZINC_DEVICE uint32_t tile(uint32_t number) const { return two ? number / 2 : number; }
   ZINC_DEVICE uint32_t chunk(uint32_t number) const { return two ? number % 2 : 0; }
+  ZINC_DEVICE uint32_t chunk_from(uint32_t number) const { return chunk(number) * chunk_columns; }
+  ZINC_DEVICE uint32_t chunk_to(uint32_t from) const { return min(columns, from + chunk_columns); }
   ZINC_DEVICE uint32_t room() const { return two ? Copied::room_of_two : Copied::room; }
   ZINC_DEVICE uint32_t slot(uint32_t number) const {
     return two ? number % Copied::room_of_two : number % Copied::room;
   }
   // Where the chunk's rows lie.
   ZINC_DEVICE uint32_t place(uint32_t number) const { return slot(number) * (tile_rows * pitch); }
-  // By all warps of the block.
+  static ZINC_DEVICE uint32_t bytes(uint32_t columns) { return columns / step_columns * Copied::step_bytes; }
+  // By all warps of the block. A lane asks for a part of the columns.
   ZINC_DEVICE void ask(uint32_t number) const {
-    if (number >= count() || lane_id() != 0) return;
-    const uint32_t at = chunk(number) * chunk_bytes;
-    const uint32_t bytes = min(row_size - at, chunk_bytes);
+    if (number >= count()) return;
+    const uint32_t from = chunk_from(number);
+    const uint32_t to = chunk_to(from);
+    if (lane_id() >= terms.parts(from, to)) return;
+    const FewPart part = terms.part(from, to, lane_id());
+    const auto at = terms.place(part.from);
+    const auto term = terms.term(at);
+    const uint8_t* matrix = term.matrix[0];
+#pragma unroll
+    for (unsigned i = 1; i < matrices; ++i) matrix = tile(number) % matrices == i ? term.matrix[i] : matrix;
+    const uint32_t row_size = bytes(terms.k);
     const uint32_t first = first_row(tile(number));
-    uint8_t* const to = rows + place(number);
+    uint8_t* const shared = rows + place(number) + bytes(part.from - from);
 #pragma unroll 2
     for (uint32_t r = warp_id(); r < tile_rows; r += block_warps()) {
-      phase_arrive_with_copy(come[slot(number)], to + r * pitch,
-                             matrix + uint64_t{min(first + r, m - 1)} * row_size + at, bytes);
+      phase_arrive_with_copy(come[slot(number)], shared + r * pitch,
+                             matrix + (uint64_t{min(first + r, m - 1)} * row_size + bytes(at.c)),
+                             bytes(part.to - part.from));
     }
   }
   ZINC_DEVICE void wait(uint32_t number) const {

@@ -50,7 +50,8 @@ struct CopiedWeights {
     }
   };
 
-  ZINC_DEVICE void add_to(float (&sum)[2], const Columns& columns, const Step& vector) const {
+  template <class Term>
+  ZINC_DEVICE void add_to(float (&sum)[2], const Columns& columns, const Step& vector, const Term& term) const {
     float dots[2][2][2];  // [row][block][half]
     for_constants<2>([&](auto block) {
       constexpr unsigned i = decltype(block)::index;
@@ -69,24 +70,26 @@ struct CopiedWeights {
       }
     });
 #pragma unroll
-    for (unsigned h = 0; h < 2; ++h) sum[h] += rows[h].weighted(dots[h], vector);
+    for (unsigned h = 0; h < 2; ++h) sum[h] += term.weighted(rows[h].weighted(dots[h], vector));
   }
 };
 
-// y as finish(row, 0, dots) makes it.
-template <class Copied, unsigned most_rows = copied_rows, class Finish>
-ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, const float* x, Finish finish,
-                               const BlockOfMany& share = {}) {
-  using Work = CopiedWork<Copied, most_rows>;
+// Products of the terms' matrices with their vectors, summed over the terms, as finish(row, 0, dots) makes them.
+// ready(terms) is called once, before anything is read, and what it returns is ended before a vector is.
+template <class Copied, unsigned most_rows = copied_rows, class Terms, class Ready, class Finish>
+ZINC_DEVICE void copied_terms(Terms terms, uint32_t m, Ready ready, Finish finish, const BlockOfMany& share = {}) {
+  using Work = CopiedWork<Copied, Terms, most_rows>;
   using Weights = CopiedWeights<Copied>;
   using Step = typename Weights::Step;
-  using Sums = HalvesSums<1>;
+  using TileSums = HalvesSums<1>;
   constexpr unsigned chunks = Work::most_chunks;
   static_assert(Work::tile_rows == halves_rows);
   ZINC_DYNAMIC_SHARED(uint8_t, shared);
-  const uint32_t steps = k / step_columns;
+  const uint32_t steps = terms.columns() / step_columns;
   Step* const vector = reinterpret_cast<Step*>(shared);
-  const Work work(matrix, m, steps, shared + steps * sizeof(Step), share);
+  const Work work(terms, m, shared + steps * sizeof(Step), share);
+  const auto reads = ready(terms);
+  work.begin();
   const unsigned warp = warp_id();
   const SharedAddress lane_rows = SharedAddress(work.rows) + (lane_id() / 4 * Work::pitch + warp * Copied::step_bytes);
   const uint32_t count = work.count();
@@ -100,12 +103,16 @@ ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, co
   // Only what frees room that is needed is taken before the vector is asked for.
   const bool early = count > work.room();
   if (early) take(0);
-  wait_for_previous();
+  const auto term_at = [&](unsigned chunk) {
+    return terms.term(terms.place(min(chunk * copied_warps + warp, steps - 1) * step_columns));
+  };
+  const typename Terms::Term term[chunks] = {term_at(0), term_at(1)};
+  reads.end();
   float4 columns[chunks][2];
 #pragma unroll
   for (unsigned i = 0; i < chunks; ++i) {
-    const uint32_t step = min(i * copied_warps + warp, steps - 1);
-    const float4* const from = reinterpret_cast<const float4*>(x + step * step_columns) + 2 * lane_id();
+    const uint32_t c = terms.place(min(i * copied_warps + warp, steps - 1) * step_columns).c;
+    const float4* const from = reinterpret_cast<const float4*>(term[i].x + c) + 2 * lane_id();
     columns[i][0] = __ldg(from);
     columns[i][1] = __ldg(from + 1);
   }
@@ -130,10 +137,10 @@ ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, co
     const uint32_t step = work.chunk(number) * copied_warps + warp;
     if (step < steps) {
       if (reload) own.load(vector[step]);
-      weights.add_to(sum, own, vector[step]);
+      weights.add_to(sum, own, vector[step], work.chunk(number) == 0 ? term[0] : term[1]);
     }
     if (work.ends(number)) {
-      const float of_quad = Sums::of_quad(sum);
+      const float of_quad = TileSums::of_quad(sum);
 #pragma unroll
       for (unsigned i = 0; i < Work::most_tiles; ++i) sums[i] = work.tile(number) == i ? of_quad : sums[i];
       sum[0] = 0.0f;
@@ -143,11 +150,44 @@ ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, co
   }
   // The warp is done with its part of the vector.
   __syncwarp();
-  const Sums all{reinterpret_cast<float*>(shared), sizeof(Step) / sizeof(float), share.block, share.blocks};
+  const HalvesSums<Terms::matrices> all{reinterpret_cast<float*>(shared), sizeof(Step) / sizeof(float), share.block,
+                                        share.blocks};
+  const TileSums each{all.memory, all.stride, share.block, share.blocks};
 #pragma unroll
-  for (unsigned i = 0; i < Work::most_tiles; ++i) all.put(i, sums[i]);
-  all.template finish<typename Copied::Format, copied_warps>(work.tiles, unfit, FewMatrices<1>{{matrix}, x, k}, m,
-                                                             work.row_size, finish);
+  for (unsigned i = 0; i < Work::most_tiles; ++i) each.put(i, sums[i]);
+  all.template finish<typename Copied::Format, copied_warps>(work.row_tiles, unfit, terms, m, Work::bytes(terms.k),
+                                                             finish);
+}
+
+// y as finish(row, 0, dots) makes it.
+template <class Copied, unsigned most_rows = copied_rows, class Finish>
+ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, const float* x, Finish finish,
+                               const BlockOfMany& share = {}) {
+  copied_terms<Copied, most_rows>(
+      FewMatrices<1>{{matrix}, x, k}, m, [](FewMatrices<1>&) { return EarlyReads(); }, finish, share);
+}
+
+// As FewExperts.
+template <class Copied, unsigned most_rows = copied_rows>
+struct CopiedExperts {
+  template <unsigned matrices, class Work>
+  static ZINC_DEVICE void run(const Experts<matrices>& experts, const uint32_t* routing, uint32_t, uint32_t m,
+                              uint32_t k, Work work) {
+    const auto here = work(blockIdx.y);
+    copied_terms<Copied, most_rows>(FewMatrices<matrices>{{}, here.x, k}, m, SlotReady<matrices>{experts, routing},
+                                    here.finish);
+  }
+};
+
+// As moe_down_few.
+template <class Copied, class Weights, class Push>
+ZINC_DEVICE void moe_down_copied(const uint8_t* weights, const uint8_t* x, uint8_t* y, const Weights& router, bool add,
+                                 const Push& p) {
+  const FewSlots<Weights> terms{
+      {{weights}, p.expert_stride}, at_byte<float>(x, p.x_offset), p.x_expert_stride, router, p.n_used, p.k};
+  copied_terms<Copied>(
+      terms, p.m, [](const FewSlots<Weights>&) { return EarlyReads(); },
+      StoreRow{at_byte<float>(y, p.y_offset), 0, add});
 }
 
 // The plain contract: y[r] = dot, or y[r] += dot where acc_mode is not 0.

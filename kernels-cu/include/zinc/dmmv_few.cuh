@@ -19,6 +19,7 @@
 
 #include "zinc/async_copy.cuh"
 #include "zinc/dmmv_moe_down.cuh"
+#include "zinc/early.cuh"
 
 namespace zinc {
 
@@ -40,6 +41,12 @@ ZINC_DEVICE bool is_few_staged(uint32_t sets, uint32_t m, uint32_t k, uint32_t c
   return misfit == 0 && columns <= staged_columns && uint64_t{sets} * m * max(k, least) <= few;
 }
 
+// The columns from .. to - 1, of one row in memory.
+struct FewPart {
+  uint32_t from;
+  uint32_t to;
+};
+
 // What is multiplied: the same matrices with the same vector in all threads, `k` columns a row.
 template <unsigned matrices_>
 struct FewMatrices {
@@ -59,6 +66,8 @@ struct FewMatrices {
   uint32_t k;
 
   ZINC_DEVICE uint32_t columns() const { return k; }
+  ZINC_DEVICE uint32_t parts(uint32_t, uint32_t) const { return 1; }
+  ZINC_DEVICE FewPart part(uint32_t from, uint32_t to, uint32_t) const { return {from, to}; }
   ZINC_DEVICE Place place(uint32_t c) const { return {c}; }
   ZINC_DEVICE Term term(const Place&) const {
     Term term{{}, x};
@@ -92,6 +101,11 @@ struct FewSlots {
   uint32_t k;
 
   ZINC_DEVICE uint32_t columns() const { return slots * k; }
+  ZINC_DEVICE uint32_t parts(uint32_t from, uint32_t to) const { return (to - 1) / k - from / k + 1; }
+  ZINC_DEVICE FewPart part(uint32_t from, uint32_t to, uint32_t i) const {
+    const uint32_t first = (from / k + i) * k;
+    return {max(from, first), min(to, first + k)};
+  }
   ZINC_DEVICE Place place(uint32_t c) const {
     const uint32_t slot = k > 0 ? c / k : 0;
     return {c - slot * k, slot};
@@ -169,7 +183,7 @@ struct StagedVector {
 // Products of the terms' matrices with their vectors, summed over the terms, for the m rows that lie `row_size` bytes
 // apart; see for_row_groups for finish. `shared` is for 4 * rows * matrices bytes for all Shape::lanes threads, and
 // where pieces are staged for their columns, too: a thread has one then. ready(terms) is called once, before anything
-// is read: there is only arithmetic before it.
+// is read: there is only arithmetic before it. What it returns is ended before a vector is read.
 template <class Shape, class Terms, class Ready, class Finish>
 ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms terms, uint32_t m, uint32_t row_size,
                           Ready ready, Finish finish) {
@@ -192,12 +206,21 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms ter
   uint32_t c = Piece::columns * place.thread;
   auto at = place_at(c);
   typename Piece::Place piece_at(at.c);
-  ready(terms);
+  const auto early = ready(terms);
+  if (!Piece::staged || columns == 0) early.end();
 #pragma unroll(Piece::staged ? 1 : 2)
   while (Piece::staged ? columns > 0 : c < columns) {
     const auto term = terms.term(at);
+    Piece piece[sums];
+#pragma unroll
+    for (unsigned i = 0; i < sums; ++i) {
+      const uint8_t* const matrix = term.matrix[i / rows];
+      piece[i].load(matrix + first_at + min(i % rows, last) * row_size, piece_at.in(matrix));
+    }
     float4 x[fours];
     if constexpr (Piece::staged) {
+      keep_early(piece);
+      early.end();
       const float* const from = term.x + at.c / StagedVector::columns * StagedVector::columns;
 #pragma unroll
       for (unsigned i = 0; i < fours; ++i) {
@@ -205,17 +228,6 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms ter
         async_copy_passing<true>(shared_place(staged + Piece::position(q)), from + 4 * q);
       }
       async_commit();
-    } else {
-#pragma unroll
-      for (unsigned i = 0; i < fours; ++i) x[i] = __ldg(reinterpret_cast<const float4*>(term.x + at.c) + i);
-    }
-    Piece piece[sums];
-#pragma unroll
-    for (unsigned i = 0; i < sums; ++i) {
-      const uint8_t* const matrix = term.matrix[i / rows];
-      piece[i].load(matrix + first_at + min(i % rows, last) * row_size, piece_at.in(matrix));
-    }
-    if constexpr (Piece::staged) {
       // What the vote says does not matter. It needs all that was loaded, so that no load is put off until products of
       // other rows are done.
       uint32_t words = 0;
@@ -226,6 +238,9 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms ter
       __syncwarp();
 #pragma unroll
       for (unsigned i = 0; i < fours; ++i) x[i] = staged[Piece::position(Piece::four(lane, i))];
+    } else {
+#pragma unroll
+      for (unsigned i = 0; i < fours; ++i) x[i] = __ldg(reinterpret_cast<const float4*>(term.x + at.c) + i);
     }
     const typename Piece::Vector vector(x);
 #pragma unroll
@@ -272,25 +287,25 @@ ZINC_DEVICE void matvec_few(const uint8_t* const (&matrix)[matrices], uint32_t m
   }
   ZINC_DYNAMIC_SHARED(float, shared);
   few_rows(
-      shared, place, terms, m, few_row_bytes<Shape>(k), [](FewMatrices<matrices>&) { wait_for_previous(); }, finish);
+      shared, place, terms, m, few_row_bytes<Shape>(k), [](FewMatrices<matrices>&) { return NothingEarly(); }, finish);
 }
 
-// What makes terms ready whose matrices are those of the block's slot: the kernel before this one has chosen its
-// expert.
+// What makes terms ready whose matrices are those of the block's slot.
 template <unsigned matrices>
 struct SlotReady {
   const Experts<matrices>& experts;
   const uint32_t* routing;
 
-  ZINC_DEVICE void operator()(FewMatrices<matrices>& terms) const {
-    wait_for_previous();
+  ZINC_DEVICE EarlyReads operator()(FewMatrices<matrices>& terms) const {
+    const EarlyReads early;
     const uint32_t expert = routing[blockIdx.y];
 #pragma unroll
     for (unsigned i = 0; i < matrices; ++i) terms.matrix[i] = experts.matrix(i, expert);
+    return early;
   }
 };
 
-// A way through slots (dmmv_moe.cuh) that waits for the previous kernel. Grid: y over slots, at least as many.
+// A way through slots (dmmv_moe.cuh) that waits for the previous kernel, after it has read early. Grid: y over slots, at least as many.
 template <class Shape>
 struct FewExperts {
   template <unsigned matrices, class Work>
@@ -300,6 +315,19 @@ struct FewExperts {
     const auto here = work(blockIdx.y);
     few_rows(shared, FewPlace<Shape>(k), FewMatrices<matrices>{{}, here.x, k}, m, few_row_bytes<Shape>(k),
              SlotReady<matrices>{experts, routing}, here.finish);
+  }
+};
+
+// The early reads of a sum of slots. At their end the old value of a row that the thread finishes is asked for.
+struct DownReads {
+  EarlyReads early;
+  StoreExpected& store;
+  bool finishes;
+  uint32_t row;
+
+  ZINC_DEVICE void end() const {
+    early.end();
+    if (finishes) store.expect(row);
   }
 };
 
@@ -315,8 +343,7 @@ ZINC_DEVICE void moe_down_few(const uint8_t* weights, const uint8_t* x, uint8_t*
   few_rows(
       shared, place, terms, p.m, few_row_bytes<Shape>(p.k),
       [&](const FewSlots<Weights>&) {
-        wait_for_previous();
-        if (place.finishes(p.m)) store.expect(place.finished());
+        return DownReads{EarlyReads(), store, place.finishes(p.m), place.finished()};
       },
       [&](uint32_t r, unsigned v, const float (&dots)[1]) { store(r, v, dots); });
 }

@@ -32,4 +32,22 @@ class EarlyReads {
   }
 };
 
+// Keeps the loads of a struct of words where they are written: before the end of early reads, not where they are needed.
+template <class Words>
+ZINC_DEVICE void keep_early([[maybe_unused]] const Words& loaded) {
+#ifndef ZINC_EMULATOR
+  uint32_t words[sizeof(Words) / sizeof(uint32_t)];
+  memcpy(words, &loaded, sizeof(words));
+#pragma unroll
+  for (const uint32_t word : words) asm volatile("" ::"r"(word));
+#endif
+}
+
+// The same for kernels that read nothing early.
+class NothingEarly {
+ public:
+  ZINC_DEVICE NothingEarly() { wait_for_previous(); }
+  ZINC_DEVICE void end() const {}
+};
+
 }  // namespace zinc

@@ -5,13 +5,22 @@
 // stretches of `columns` columns.
 #include "zinc/dmmv_q6k_moe.h"
 
+#include "zinc/dmmv_copied.cuh"
 #include "zinc/dmmv_moe_tiles.cuh"
+#include "zinc/quant/q6_k_copied.cuh"
 #include "zinc/quant/q6_k_tiles.cuh"
 
 namespace tile = dmmv_q6k_moe_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q6k_moe(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* routing, dmmv_q6k_moe_push p) {
+  if constexpr (tile::copied > 0) {
+    const uint32_t misfit = p.expert_stride % 16 + p.x_offset % 16 + p.x_expert_stride % 4;
+    if (zinc::is_copied_set<zinc::CopiedQ6K>(p.n_slots, p.m, p.k, p.k, misfit, tile::copied, tile::few)) {
+      zinc::dmmv_moe<zinc::CopiedExperts<zinc::CopiedQ6K>>(weights, x, y, routing, p);
+      return;
+    }
+  }
   zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head, tile::sets>;
   using Slots = zinc::TileSlots<zinc::Q6KTiles, Shape, tile::rows, tile::columns>;

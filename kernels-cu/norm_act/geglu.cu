@@ -8,7 +8,7 @@
 
 ZINC_KERNEL void __launch_bounds__(geglu_tile::threads)
     geglu(const float* gate, const float* up, float* y, geglu_push p) {
-  zinc::wait_for_previous_start_next();
+  zinc::wait_for_previous();
   using namespace geglu_tile;
   zinc::map_elements<threads, per_thread, few>(
       y, p.n, [](float g, float u) { return zinc::gelu_tanh(g) * u; }, gate, up);

@@ -7,7 +7,7 @@
 
 ZINC_KERNEL void __launch_bounds__(sigmoid_mul_tile::threads)
     sigmoid_mul(const float* x, const float* gate, float* y, sigmoid_mul_push p) {
-  zinc::wait_for_previous_start_next();
+  zinc::wait_for_previous();
   using namespace sigmoid_mul_tile;
   zinc::map_elements<threads, per_thread, few>(y, p.n, [](float v, float g) { return v * zinc::sigmoid(g); }, x, gate);
 }

@@ -8,7 +8,7 @@
 ZINC_KERNEL void __launch_bounds__(sigmoid_scale_acc_tile::threads)
     sigmoid_scale_acc(float* __restrict__ accum, const float* __restrict__ src, const float* __restrict__ gate,
                       sigmoid_scale_acc_push p) {
-  zinc::wait_for_previous_start_next();
+  zinc::wait_for_previous();
   using namespace sigmoid_scale_acc_tile;
   const float factor = zinc::sigmoid(gate[0]);
   zinc::map_elements<threads, per_thread, few>(

@@ -7,7 +7,7 @@
 
 ZINC_KERNEL void __launch_bounds__(swiglu_oai_tile::threads)
     swiglu_oai(const float* gate, const float* up, float* y, swiglu_oai_push p) {
-  zinc::wait_for_previous_start_next();
+  zinc::wait_for_previous();
   using namespace swiglu_oai_tile;
   zinc::map_elements<threads, per_thread, few>(
       y, p.n, [](float g, float u) { return zinc::swiglu_oai(g, u); }, gate, up);

@@ -5,7 +5,7 @@
 #include "zinc/elementwise.cuh"
 
 ZINC_KERNEL void __launch_bounds__(vadd_tile::threads) vadd(const float* a, const float* b, float* c, vadd_push p) {
-  zinc::wait_for_previous_start_next();
+  zinc::wait_for_previous();
   zinc::map_elements<vadd_tile::threads, vadd_tile::per_thread, vadd_tile::few>(
       c, p.n, [](float x, float y) { return x + y; }, a, b);
 }

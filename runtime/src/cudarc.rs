@@ -132,7 +132,7 @@ impl CudarcQueue {
             Some(stream.clone()),
         );
         Ok(Self {
-            queue: Queue::on(library, wrapped, options)?,
+            queue: Queue::on(library, wrapped, options, true)?,
             stream: stream.clone(),
         })
     }

@@ -4,7 +4,9 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
 use cubin_format::Target;
-use zinc_contract::{Binding, ContractError, Geometry, Kernel, MAX_BUFFERS, MAX_WORDS};
+use zinc_contract::{
+    Binding, ContractError, EARLY_SHARED_BYTES, Geometry, Kernel, MAX_BUFFERS, MAX_WORDS,
+};
 
 use crate::buffer::{BufferError, BufferSlice};
 use crate::device::Device;
@@ -120,11 +122,88 @@ pub(crate) fn writes(kernel: &Kernel, at: usize) -> bool {
     buffer.is_some_and(|buffer| buffer.access.writes())
 }
 
-/// Whether a launch may start while the one before it on the stream still runs: its code waits for that one, and what it
-/// reads before it waits is written by nobody.
+/// What the dispatch before another one on its stream may write.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Before<'a> {
+    /// Anything: it is not known, or no dispatch.
+    Unknown,
+    /// Its kernel and what that was given.
+    Dispatch(&'static Kernel, &'a [Binding]),
+}
+
+impl Before<'_> {
+    /// Whether it leaves the memory of a binding as it is.
+    fn leaves(&self, other: Binding) -> bool {
+        let Self::Dispatch(kernel, bindings) = self else {
+            return false;
+        };
+        bindings.iter().enumerate().all(|(at, binding)| {
+            let apart = binding.address >= other.address.saturating_add(other.bytes)
+                || other.address >= binding.address.saturating_add(binding.bytes);
+            apart || !writes(kernel, at)
+        })
+    }
+}
+
+/// The dispatch that was given to a stream last, where nothing else came after it.
+#[derive(Debug)]
+pub(crate) struct Last {
+    kernel: Option<&'static Kernel>,
+    bindings: [Binding; MAX_BUFFERS],
+    count: usize,
+}
+
+impl Last {
+    /// Nobody knows which.
+    pub(crate) const UNKNOWN: Self = Self {
+        kernel: None,
+        bindings: [Binding::UNBOUND; MAX_BUFFERS],
+        count: 0,
+    };
+
+    /// Something else came, or may have come.
+    #[inline]
+    pub(crate) fn forget(&mut self) {
+        self.kernel = None;
+    }
+
+    #[inline]
+    pub(crate) fn set(
+        &mut self,
+        kernel: &'static Kernel,
+        bindings: impl ExactSizeIterator<Item = Binding>,
+    ) {
+        self.kernel = Some(kernel);
+        self.count = bindings.len().min(MAX_BUFFERS);
+        for (slot, binding) in self.bindings.iter_mut().zip(bindings) {
+            *slot = binding;
+        }
+    }
+
+    pub(crate) fn get(&self) -> Before<'_> {
+        match self.kernel {
+            Some(kernel) => Before::Dispatch(kernel, &self.bindings[..self.count]),
+            None => Before::Unknown,
+        }
+    }
+}
+
+/// Whether a launch may read before it waits for the dispatch before it on its stream what its kernel reads early: that
+/// one writes nothing of it. What was written earlier is there, since a kernel that overlaps waits before it lets the next
+/// one start.
 #[inline]
-pub(crate) fn overlaps(entry: &Entry, kernel: &Kernel, buffers: &[BufferSlice<'_>]) -> bool {
-    entry.overlap && (kernel.early.is_empty() || early_is_constant(kernel, buffers))
+pub(crate) fn reads_early(
+    entry: &Entry,
+    kernel: &'static Kernel,
+    geometry: &Geometry,
+    buffers: &[BufferSlice<'_>],
+    last: &Last,
+) -> bool {
+    entry.reads_early(geometry)
+        && (early_is_constant(kernel, buffers)
+            || early_is_left(kernel, last.get(), |at| {
+                buffers.get(at).map(BufferSlice::binding)
+            }))
 }
 
 #[inline(never)]
@@ -132,6 +211,18 @@ fn early_is_constant(kernel: &Kernel, buffers: &[BufferSlice<'_>]) -> bool {
     kernel.early.iter().all(|at| {
         let slice = buffers.get(usize::from(*at));
         slice.is_some_and(|slice| slice.is_unbound() || slice.is_constant())
+    })
+}
+
+#[inline(never)]
+fn early_is_left(
+    kernel: &Kernel,
+    before: Before<'_>,
+    binding: impl Fn(usize) -> Option<Binding>,
+) -> bool {
+    kernel.early.iter().all(|at| {
+        let binding = binding(usize::from(*at));
+        binding.is_some_and(|binding| before.leaves(binding))
     })
 }
 
@@ -229,13 +320,13 @@ impl Arguments {
         }
     }
 
-    /// The record of a launch; it borrows the arguments by a raw pointer. `overlap` is what [`overlaps`] says.
+    /// The record of a launch; it borrows the arguments by a raw pointer. `early` is what [`reads_early`] says.
     #[inline]
     pub(crate) fn launch(
         &self,
         entry: &Entry,
         geometry: &Geometry,
-        overlap: bool,
+        early: bool,
     ) -> ffi::zinc_launch {
         ffi::zinc_launch {
             entry: entry.raw.as_ptr(),
@@ -243,8 +334,8 @@ impl Arguments {
             argument_bytes: self.bytes,
             grid: geometry.grid,
             block: geometry.block,
-            shared_bytes: geometry.shared_bytes,
-            overlap: overlap.into(),
+            shared_bytes: geometry.shared_bytes + if early { EARLY_SHARED_BYTES } else { 0 },
+            overlap: entry.overlap.into(),
             cluster: geometry.cluster,
         }
     }
@@ -260,17 +351,19 @@ pub(crate) struct Recorded {
     pub(crate) geometry: Option<Geometry>,
     /// Blocks per cluster as recorded, which a graph keeps.
     pub(crate) cluster: u32,
-    /// What [`overlaps`] said when it was recorded; it stays true, since buffers stay constant.
-    pub(crate) overlap: bool,
+    /// Whether what the kernel reads early was constant when it was recorded; it stays so.
+    early_is_constant: bool,
+    /// Whether nothing runs between the dispatch that was recorded before it and this one.
+    pub(crate) follows: bool,
 }
 
 impl Recorded {
     pub(crate) fn new(
         kernel: &'static Kernel,
-        entry: &Entry,
         geometry: Option<Geometry>,
         words: &[u32],
         buffers: &[BufferSlice<'_>],
+        follows: bool,
     ) -> Self {
         Self {
             kernel,
@@ -278,13 +371,43 @@ impl Recorded {
             words: words.into(),
             geometry,
             cluster: geometry.unwrap_or(PLACEHOLDER).cluster,
-            overlap: overlaps(entry, kernel, buffers),
+            early_is_constant: early_is_constant(kernel, buffers),
+            follows,
         }
     }
 
     pub(crate) fn arguments(&self, words: &[u32]) -> Arguments {
         Arguments::pack(self.bindings.iter().map(|binding| binding.address), words)
     }
+}
+
+/// What [`reads_early`] says of number `at` of recorded dispatches, launched with `geometry`.
+pub(crate) fn recorded_reads_early(
+    entry: &Entry,
+    dispatches: &[Recorded],
+    at: usize,
+    geometry: &Geometry,
+) -> bool {
+    let recorded = &dispatches[at];
+    entry.reads_early(geometry)
+        && (recorded.early_is_constant
+            || early_is_left(recorded.kernel, before(dispatches, at), |at| {
+                recorded.bindings.get(at).copied()
+            }))
+}
+
+/// The dispatch that runs before number `at`: those with nothing to do don't.
+fn before(dispatches: &[Recorded], at: usize) -> Before<'_> {
+    for at in (1..=at).rev() {
+        let before = &dispatches[at - 1];
+        if !dispatches[at].follows {
+            break;
+        }
+        if before.geometry.is_some() {
+            return Before::Dispatch(before.kernel, &before.bindings);
+        }
+    }
+    Before::Unknown
 }
 
 /// What stands in a graph for a dispatch that has nothing to do: it is disabled before the graph can run.

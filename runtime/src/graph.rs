@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zinc_contract::Kernel;
+use zinc_contract::{Geometry, Kernel};
 
 use crate::device::Device;
 use crate::dispatch::{self, Arguments, Checked, DispatchError, PLACEHOLDER, Recorded};
@@ -152,12 +152,12 @@ impl Graph {
         let launches: Vec<ffi::zinc_launch> = dispatches
             .iter()
             .zip(&packed)
-            .map(|(recorded, arguments)| {
-                arguments.launch(
-                    entry(recorded.kernel),
-                    &recorded.geometry.unwrap_or(PLACEHOLDER),
-                    recorded.overlap,
-                )
+            .enumerate()
+            .map(|(at, (recorded, arguments))| {
+                let entry = entry(recorded.kernel);
+                let geometry = &recorded.geometry.unwrap_or(PLACEHOLDER);
+                let early = dispatch::recorded_reads_early(entry, &dispatches, at, geometry);
+                arguments.launch(entry, geometry, early)
             })
             .collect();
         let mut raw = std::ptr::null_mut();
@@ -220,19 +220,48 @@ impl Graph {
                     found: geometry.cluster,
                 });
             }
-            let arguments = recorded.arguments(words);
-            let launch = arguments.launch(entry, geometry, recorded.overlap);
-            // SAFETY: graph and entry are open; the call copies record and arguments.
-            ffi::call(|error| unsafe {
-                ffi::zinc_graph_set(self.shared.raw.as_ptr(), id.0, &launch, error)
-            })?;
+            self.set(id.index(), entry, geometry, words)?;
         }
-        if geometry.is_some() != recorded.geometry.is_some() {
+        let toggled = geometry.is_some() != recorded.geometry.is_some();
+        if toggled {
             self.enable(id.0, geometry.is_some())?;
         }
         let recorded = &mut self.dispatches[id.index()];
         recorded.words.copy_from_slice(words);
         recorded.geometry = geometry;
+        if toggled {
+            self.set_next(id.index())?;
+        }
+        Ok(())
+    }
+
+    /// Gives a node the launch that it has with these words.
+    fn set(
+        &self,
+        at: usize,
+        entry: &Entry,
+        geometry: &Geometry,
+        words: &[u32],
+    ) -> Result<(), CudaError> {
+        let arguments = self.dispatches[at].arguments(words);
+        let early = dispatch::recorded_reads_early(entry, &self.dispatches, at, geometry);
+        let launch = arguments.launch(entry, geometry, early);
+        // SAFETY: graph and entry are open; the call copies record and arguments.
+        ffi::call(|error| unsafe {
+            ffi::zinc_graph_set(self.shared.raw.as_ptr(), at as u32, &launch, error)
+        })
+    }
+
+    /// Another dispatch than before runs ahead of the next one that does, once number `at` was enabled or disabled.
+    fn set_next(&self, at: usize) -> Result<(), GraphError> {
+        let next = (at + 1..).zip(&self.dispatches[at + 1..]);
+        for (next, recorded) in next {
+            if let Some(geometry) = &recorded.geometry {
+                let entry = self.shared.library.entry(recorded.kernel);
+                let entry = entry.map_err(DispatchError::from)?;
+                return Ok(self.set(next, entry, geometry, &recorded.words)?);
+            }
+        }
         Ok(())
     }
 

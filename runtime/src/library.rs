@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cubin_format::{Archive, ArchiveError, Cubin, ImageKind, Suffix, Target, check_abi};
 use zinc_contract::{
-    CompiledArch, Geometry, KERNELS, Kernel, MAX_BUFFERS, MAX_WORDS, PORTABLE_CLUSTER,
+    CompiledArch, EARLY_SHARED_BYTES, Geometry, KERNELS, Kernel, MAX_BUFFERS, MAX_WORDS,
+    PORTABLE_CLUSTER,
 };
 
 use crate::device::Device;
@@ -113,6 +114,8 @@ pub(crate) struct Entry {
     agreed_cluster: AtomicU32,
     /// Whether the code waits by itself for the kernel before it on the stream.
     pub(crate) overlap: bool,
+    /// Whether it reads something before that, where it is told that it may.
+    early: bool,
 }
 
 // SAFETY: entry and image are handles of thread-safe driver functions.
@@ -143,6 +146,14 @@ impl Entry {
             self.allow_large_clusters()?;
         }
         Ok(())
+    }
+
+    /// Whether a launch with this geometry may tell the code to read early: there are such reads, and room for the sign.
+    #[inline]
+    pub(crate) fn reads_early(&self, geometry: &Geometry) -> bool {
+        self.early
+            && u64::from(geometry.shared_bytes) + u64::from(EARLY_SHARED_BYTES)
+                <= self.agreed_shared.load(Ordering::Relaxed).into()
     }
 
     #[cold]
@@ -417,6 +428,7 @@ impl Library {
             local_bytes: info.local_bytes,
             max_threads_per_block: info.max_threads_per_block,
         };
+        let overlap = kernel.overlap && target.arch.number() >= OVERLAP_SINCE;
         Ok(Entry {
             raw,
             image,
@@ -425,7 +437,8 @@ impl Library {
                 SHARED_WITHOUT_OPTIN.saturating_sub(info.static_shared_bytes),
             ),
             agreed_cluster: AtomicU32::new(PORTABLE_CLUSTER),
-            overlap: kernel.overlap && target.arch.number() >= OVERLAP_SINCE,
+            overlap,
+            early: overlap && !kernel.early.is_empty(),
         })
     }
 }

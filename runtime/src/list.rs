@@ -58,12 +58,15 @@ impl CommandList {
     ) -> Result<(), DispatchError> {
         let Checked { entry, geometry } =
             dispatch::check(&self.library, kernel, words, buffers, None)?;
-        let recorded = Recorded::new(kernel, entry, geometry, words, buffers);
+        let at = self.dispatches.len();
+        let recorded = Recorded::new(kernel, geometry, words, buffers, at > 0);
+        let arguments = recorded.arguments(words);
+        self.dispatches.push(recorded);
         if let Some(geometry) = &geometry {
-            let arguments = Box::new(recorded.arguments(words));
-            self.launches
-                .push(arguments.launch(entry, geometry, recorded.overlap));
-            self.origin.push(self.dispatches.len() as u32);
+            let arguments = Box::new(arguments);
+            let early = dispatch::recorded_reads_early(entry, &self.dispatches, at, geometry);
+            self.launches.push(arguments.launch(entry, geometry, early));
+            self.origin.push(at as u32);
             self.arguments.push(arguments);
         }
         for buffer in buffers.iter().filter_map(BufferSlice::buffer) {
@@ -76,7 +79,6 @@ impl CommandList {
             }
         }
         self.writes.add_dispatch(kernel, buffers);
-        self.dispatches.push(recorded);
         Ok(())
     }
 
@@ -105,6 +107,13 @@ impl CommandList {
         let mut writes = Writes::new();
         writes.add_all(&self.writes);
         Graph::build(&self.library, self.dispatches.clone(), holds, writes)
+    }
+
+    /// What is launched last.
+    pub(crate) fn last(&self) -> Option<&Recorded> {
+        self.dispatches
+            .iter()
+            .rfind(|recorded| recorded.geometry.is_some())
     }
 
     pub(crate) fn dispatches(&self) -> &[Recorded] {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use zinc_contract::{Dispatch, Geometry, Kernel};
+use zinc_contract::{Binding, Dispatch, Geometry, Kernel};
 
 use crate::buffer::{Buffer, BufferError, BufferSlice};
 use crate::device::Device;
-use crate::dispatch::{self, Arguments, Checked, DispatchError, PLACEHOLDER, Recorded};
+use crate::dispatch::{self, Arguments, Checked, DispatchError, Last, PLACEHOLDER, Recorded};
 use crate::error::CudaError;
 use crate::ffi;
 use crate::graph::{DispatchId, Graph, GraphShared};
@@ -164,6 +164,8 @@ struct Capture {
     writes: Writes,
     dispatches: Vec<Recorded>,
     nodes: Vec<*mut ffi::zinc_node>,
+    /// Whether a dispatch was the last to be recorded.
+    follows: bool,
 }
 
 #[derive(Debug)]
@@ -177,6 +179,9 @@ struct State {
     next_sequence: u64,
     capture: Option<Capture>,
     staging: Option<Staging>,
+    last: Last,
+    /// Whether others may give the stream work that the queue does not see.
+    shared: bool,
 }
 
 /// A queue of work for one device.
@@ -227,7 +232,7 @@ impl Queue {
     /// A driver call that fails.
     pub fn with_options(library: &Library, options: QueueOptions) -> Result<Self, CudaError> {
         let stream = Stream::new(library.device())?;
-        Self::on(library, stream, options)
+        Self::on(library, stream, options, false)
     }
 
     /// A queue on a stream that another CUDA client owns, without taking it over. Work of both runs in submission order.
@@ -245,13 +250,15 @@ impl Queue {
         options: QueueOptions,
     ) -> Result<Self, CudaError> {
         let stream = Stream::wrap(library.device(), stream.cast(), None);
-        Self::on(library, stream, options)
+        Self::on(library, stream, options, true)
     }
 
+    /// On a stream that others may be using, too, or not.
     pub(crate) fn on(
         library: &Library,
         stream: Stream,
         options: QueueOptions,
+        shared: bool,
     ) -> Result<Self, CudaError> {
         let open = Command::new(library.device())?;
         Ok(Self {
@@ -270,6 +277,8 @@ impl Queue {
                 next_sequence: 1,
                 capture: None,
                 staging: None,
+                last: Last::UNKNOWN,
+                shared,
             }),
         })
     }
@@ -284,8 +293,12 @@ impl Queue {
         self.library.device()
     }
 
-    /// The driver's handle of the stream (`CUstream`), for other CUDA clients.
+    /// The driver's handle of the stream (`CUstream`), for other CUDA clients. From now on the queue does not rely on what it
+    /// gave to the stream last: only [constant](Buffer::make_constant) buffers are read early.
     pub fn raw_stream(&self) -> *mut c_void {
+        let mut state = self.state.borrow_mut();
+        state.shared = true;
+        state.forget_last();
         self.stream.raw().cast()
     }
 
@@ -513,9 +526,10 @@ impl Queue {
         if let Some(capture) = &mut state.capture {
             return self.capture_dispatch(
                 capture,
-                Recorded::new(kernel, entry, geometry, words, buffers),
+                Recorded::new(kernel, geometry, words, buffers, false),
                 entry,
                 buffers,
+                state.shared,
             );
         }
         let Some(geometry) = geometry else {
@@ -524,32 +538,39 @@ impl Queue {
         state.begun = true;
         state.open.holds.hold_slices(buffers);
         let arguments = Arguments::pack(buffers.iter().map(BufferSlice::address), words);
-        let overlap = dispatch::overlaps(entry, kernel, buffers);
-        let launch = arguments.launch(entry, &geometry, overlap);
+        let early = dispatch::reads_early(entry, kernel, &geometry, buffers, &state.last);
+        let launch = arguments.launch(entry, &geometry, early);
+        // Should the launch fail, another dispatch is the last one.
+        state.last.forget();
         dispatch::submit(
             self.device(),
             self.stream.raw(),
             std::slice::from_ref(&launch),
         )
-        .map_err(|source| launch_error(kernel, entry, source))
+        .map_err(|source| launch_error(kernel, entry, source))?;
+        state.set_last(kernel, buffers.iter().map(BufferSlice::binding));
+        Ok(())
     }
 
     #[cold]
     fn capture_dispatch(
         &self,
         capture: &mut Capture,
-        recorded: Recorded,
+        mut recorded: Recorded,
         entry: &Entry,
         buffers: &[BufferSlice<'_>],
+        shared: bool,
     ) -> Result<(), DispatchError> {
         capture.holds.hold_slices(buffers);
         capture.writes.add_dispatch(recorded.kernel, buffers);
+        let kernel = recorded.kernel;
+        let geometry = recorded.geometry.unwrap_or(PLACEHOLDER);
         let arguments = recorded.arguments(&recorded.words);
-        let launch = arguments.launch(
-            entry,
-            &recorded.geometry.unwrap_or(PLACEHOLDER),
-            recorded.overlap,
-        );
+        let at = capture.dispatches.len();
+        recorded.follows = capture.follows && !shared;
+        capture.dispatches.push(recorded);
+        let early = dispatch::recorded_reads_early(entry, &capture.dispatches, at, &geometry);
+        let launch = arguments.launch(entry, &geometry, early);
         let mut node = std::ptr::null_mut();
         dispatch::submit(
             self.device(),
@@ -562,9 +583,13 @@ impl Queue {
                 ffi::zinc_capture_node(self.device().raw(), self.stream.raw(), &mut node, error)
             })
         })
-        .map_err(|source| launch_error(recorded.kernel, entry, source))?;
+        .map_err(|source| {
+            capture.dispatches.pop();
+            capture.follows = false;
+            launch_error(kernel, entry, source)
+        })?;
         capture.nodes.push(node);
-        capture.dispatches.push(recorded);
+        capture.follows = true;
         Ok(())
     }
 
@@ -585,7 +610,7 @@ impl Queue {
         if let Some(capture) = &mut state.capture {
             for recorded in list.dispatches() {
                 let entry = self.library.entry(recorded.kernel)?;
-                self.capture_dispatch(capture, recorded.clone(), entry, &[])?;
+                self.capture_dispatch(capture, recorded.clone(), entry, &[], state.shared)?;
             }
             list.hold_in(&mut capture.holds);
             capture.writes.add_all(list.writes());
@@ -593,7 +618,12 @@ impl Queue {
         }
         state.begun = true;
         list.hold_in(&mut state.open.holds);
-        list.submit(self.device(), self.stream.raw())
+        state.last.forget();
+        list.submit(self.device(), self.stream.raw())?;
+        if let Some(last) = list.last() {
+            state.set_last(last.kernel, last.bindings.iter().copied());
+        }
+        Ok(())
     }
 
     /// Launches a graph.
@@ -612,6 +642,7 @@ impl Queue {
         }
         state.begun = true;
         state.open.holds.hold_graph(graph.shared());
+        state.forget_last();
         graph.launch(self.stream.raw())?;
         Ok(())
     }
@@ -644,6 +675,7 @@ impl Queue {
         }
         state.hold(&[to]);
         state.writes(to);
+        state.forget_last();
         // SAFETY: context and stream are open, and the buffer is held until the command is done.
         ffi::call(|error| unsafe {
             ffi::zinc_fill(
@@ -673,6 +705,7 @@ impl Queue {
         }
         state.hold(&[to, from]);
         state.writes(to);
+        state.forget_last();
         // SAFETY: context and stream are open, and the buffers are held until the command is done.
         ffi::call(|error| unsafe {
             ffi::zinc_copy_on_device(
@@ -698,6 +731,7 @@ impl Queue {
         to.admit_target(self.device(), state.immediate(&self.stream))?;
         same_length(data.len() as u64, to.bytes())?;
         state.hold(&[to]);
+        state.forget_last();
         self.staging(&mut state)?.write(&self.stream, to, data)?;
         Ok(())
     }
@@ -712,6 +746,7 @@ impl Queue {
         from.admit_bound(self.device(), state.immediate(&self.stream))?;
         same_length(from.bytes(), data.len() as u64)?;
         state.hold(&[from]);
+        state.forget_last();
         self.staging(&mut state)?.read(&self.stream, from, data)?;
         Ok(())
     }
@@ -740,6 +775,7 @@ impl Queue {
     /// # Errors
     /// A failure of the driver.
     pub fn wait_for(&self, event: &Event) -> Result<(), QueueError> {
+        self.state.borrow_mut().forget_last();
         self.stream.wait(event)?;
         Ok(())
     }
@@ -784,7 +820,9 @@ impl Queue {
             writes: Writes::new(),
             dispatches: Vec::new(),
             nodes: Vec::new(),
+            follows: false,
         });
+        state.last.forget();
         Ok(())
     }
 
@@ -914,6 +952,26 @@ impl State {
                 self.begun = true;
                 self.open.holds.hold_slices(buffers);
             }
+        }
+    }
+
+    /// Notes what was dispatched last, where nobody else can have come in between.
+    #[inline]
+    fn set_last(
+        &mut self,
+        kernel: &'static Kernel,
+        bindings: impl ExactSizeIterator<Item = Binding>,
+    ) {
+        if !self.shared {
+            self.last.set(kernel, bindings);
+        }
+    }
+
+    /// Something else than a dispatch comes.
+    fn forget_last(&mut self) {
+        self.last.forget();
+        if let Some(capture) = &mut self.capture {
+            capture.follows = false;
         }
     }
 

@@ -6,7 +6,7 @@ mod common;
 use std::io::Write;
 
 use common::{Fake, VADD, archive, filled, floats, to_floats, vadd, vadd_archive, values};
-use zinc_contract::{ContractError, Geometry};
+use zinc_contract::{ContractError, EARLY_SHARED_BYTES, Geometry};
 use zinc_runtime::{
     Buffer, BufferError, BufferSlice, CommandList, Device, DeviceSelector, DispatchError,
     DispatchId, Event, GraphError, Library, Queue, QueueError, QueueOptions, StagingOptions,
@@ -792,7 +792,7 @@ fn code_for_gpus_that_cannot_overlap_is_launched_plainly() {
     assert_eq!(overlaps(&fake), [0]);
 }
 
-/// A kernel that reads its weights before it waits, on a queue whose kernels are it and vadd.
+/// A kernel that reads its weights before it waits if it may, on a queue whose kernels are it and vadd.
 struct Early {
     fake: Fake,
     queue: Queue,
@@ -846,39 +846,60 @@ impl Early {
         list
     }
 
-    /// Which of the launches of `work` may overlap the one before.
-    fn overlaps_of(&self, work: impl FnOnce()) -> Vec<u32> {
-        let before = overlaps(&self.fake).len();
+    /// For every launch of `work`, whether it is told that it may read early.
+    fn told(&self, work: impl FnOnce()) -> Vec<bool> {
+        let before = self.fake.launches().len();
         work();
         self.queue.commit_and_wait().unwrap();
-        overlaps(&self.fake)[before..].to_vec()
+        let own = self.kernel.geometry(90, 132, &Self::WORDS);
+        let own = own.unwrap().unwrap().shared_bytes;
+        let usual = |name: &str| if name == self.kernel.name { own } else { 0 };
+        self.fake.launches()[before..]
+            .iter()
+            .map(|launch| match launch.shared - usual(launch.name()) {
+                0 => false,
+                EARLY_SHARED_BYTES => launch.name() == self.kernel.name,
+                more => panic!("{more} bytes more than usual"),
+            })
+            .collect()
     }
 
-    /// The same for every way to launch: at once, unchecked, by a list, a captured graph, a list in one, a list's graph.
-    fn everywhere(&self) -> [Vec<u32>; 6] {
+    /// For a launch of each way, the first of its command, list or graph, and for the second: at once, unchecked, by a list,
+    /// a captured graph, a list in one, a list's graph; graphs twice, with new words in between.
+    fn everywhere(&self) -> [Vec<bool>; 6] {
         let (kernel, words) = (self.kernel, Self::WORDS);
         let queue = &self.queue;
         let replayed = |mut graph: zinc_runtime::Graph| {
-            self.overlaps_of(|| {
+            self.told(|| {
                 queue.launch(&graph).unwrap();
                 graph.set_words(DispatchId::new(1), &words).unwrap();
                 queue.launch(&graph).unwrap();
             })
         };
         let geometry = kernel.geometry(90, 132, &words).unwrap().unwrap();
+        let unchecked = || {
+            // SAFETY: the words and buffers are those of the checked dispatch.
+            unsafe { queue.dispatch_unchecked(kernel, geometry, &words, &self.slices()) }.unwrap();
+        };
+        let twice = |what: &dyn Fn()| {
+            self.clean();
+            self.told(|| {
+                what();
+                what();
+            })
+        };
         let captured = |record: &dyn Fn()| {
             queue.begin_capture().unwrap();
             record();
             replayed(queue.end_capture().unwrap())
         };
         [
-            self.overlaps_of(|| self.dispatch()),
-            self.overlaps_of(|| {
-                // SAFETY: the words and buffers are those of the checked dispatch.
-                unsafe { queue.dispatch_unchecked(kernel, geometry, &words, &self.slices()) }
-                    .unwrap();
-            }),
-            self.overlaps_of(|| queue.submit(&self.list(2)).unwrap()),
+            twice(&|| self.dispatch()),
+            twice(&unchecked),
+            {
+                self.clean();
+                self.told(|| queue.submit(&self.list(2)).unwrap())
+            },
             captured(&|| {
                 self.dispatch();
                 self.dispatch();
@@ -887,40 +908,157 @@ impl Early {
             replayed(self.list(2).graph().unwrap()),
         ]
     }
+
+    /// Something that is no dispatch.
+    fn clean(&self) {
+        self.queue.fill(self.y.all(), 0).unwrap();
+    }
+
+    /// A dispatch of another kernel that writes `to`.
+    fn other(&self, to: BufferSlice<'_>) {
+        let x = self.x.all();
+        let to = to.slice(..Self::OTHER_BYTES).unwrap();
+        self.queue
+            .dispatch(vadd(), &[Self::OTHER_BYTES as u32 / 4], &[x, x, to])
+            .unwrap();
+    }
+
+    const OTHER_BYTES: u64 = 64;
 }
 
 #[test]
-fn kernel_that_reads_early_overlaps_only_where_that_is_constant() {
+fn kernel_may_read_early_what_is_constant_or_not_written_by_the_dispatch_before() {
     let early = Early::new();
-    assert_eq!(
-        early.everywhere(),
-        [1, 1, 2, 4, 4, 4].map(|launches| vec![0; launches])
-    );
+    let [first, second] = [[false, true], [true, true]];
+    let of_graphs = |one: [bool; 2]| [one, one].concat();
+    let wanted = |one: [bool; 2]| {
+        let graph = of_graphs(one);
+        [
+            one.to_vec(),
+            one.to_vec(),
+            one.to_vec(),
+            graph.clone(),
+            graph.clone(),
+            graph,
+        ]
+    };
+    assert_eq!(early.everywhere(), wanted(first));
     // What it reads later does not matter.
     early.x.make_constant().unwrap();
-    assert_eq!(early.overlaps_of(|| early.dispatch()), [0]);
+    assert_eq!(early.everywhere(), wanted(first));
 
-    let (list, ordinary) = (early.list(2), early.list(2).graph().unwrap());
+    let list = early.list(2);
     let clone = early.weights.clone();
     clone.make_constant().unwrap();
     assert!(early.weights.is_constant());
-    assert_eq!(
-        early.everywhere(),
-        [
-            vec![1],
-            vec![1],
-            vec![1, 1],
-            vec![1; 4],
-            vec![1; 4],
-            vec![0, 1, 0, 1]
-        ]
-    );
+    assert_eq!(early.everywhere(), wanted(second));
     // What was recorded before stays as it was.
+    let submit = || early.queue.submit(&list).unwrap();
+    assert_eq!(early.told(submit), first);
+    assert_eq!(overlaps(&early.fake).last(), Some(&1));
+}
+
+#[test]
+fn kernel_waits_first_where_the_work_before_may_have_written_what_it_reads_early() {
+    let early = Early::new();
     let queue = &early.queue;
-    let submit = || queue.submit(&list).unwrap();
-    let launch = || queue.launch(&ordinary).unwrap();
-    assert_eq!(early.overlaps_of(submit), [0, 0]);
-    assert_eq!(early.overlaps_of(launch), [0, 0]);
+    let (weights, bytes) = (early.weights.all(), early.weights.bytes());
+    let list = early.list(1);
+    let elsewhere = queue.device().buffer(bytes).unwrap();
+    let told_after = |work: &dyn Fn()| {
+        early.clean();
+        early.dispatch();
+        work();
+        *early.told(|| early.dispatch()).last().unwrap()
+    };
+    assert!(told_after(&|| ()));
+    assert!(told_after(&|| early.other(elsewhere.all())));
+    assert!(told_after(&|| queue.submit(&list).unwrap()));
+    assert!(told_after(&|| queue
+        .record(&Event::new(queue.device()).unwrap())
+        .unwrap()));
+    // A part of a buffer: the bytes up to it, one word of it, its last ones, those behind it.
+    let wide = queue.device().buffer(bytes + 256).unwrap();
+    let inside = wide.slice(128..128 + bytes).unwrap();
+    let written = Early::OTHER_BYTES;
+    for (at, wanted) in [
+        (128 - written, true),
+        (128 - written + 4, false),
+        (128 + bytes - written, false),
+        (128 + bytes, true),
+    ] {
+        early.other(wide.slice(at..).unwrap());
+        let slices = [inside, early.x.all(), early.y.all()];
+        let told = early.told(|| {
+            queue
+                .dispatch(early.kernel, &Early::WORDS, &slices)
+                .unwrap()
+        });
+        assert_eq!(told, [wanted], "{at}");
+    }
+    assert!(!told_after(&|| early.other(weights)));
+
+    // What is no dispatch, or not known to be one.
+    let graph = list.graph().unwrap();
+    let event = Event::new(queue.device()).unwrap();
+    queue.record(&event).unwrap();
+    let no_dispatch: [&dyn Fn(); 6] = [
+        &|| queue.fill(early.y.all(), 0).unwrap(),
+        &|| queue.copy(early.y.all(), early.x.all()).unwrap(),
+        &|| queue.write(early.y.all(), &[0; 256]).unwrap(),
+        &|| queue.read(early.y.all(), &mut [0; 256]).unwrap(),
+        &|| queue.launch(&graph).unwrap(),
+        &|| queue.wait_for(&event).unwrap(),
+    ];
+    for (number, work) in no_dispatch.iter().enumerate() {
+        assert!(!told_after(work), "{number}");
+    }
+    let failed = || {
+        early.fake.fail("cuLaunchKernelEx", 1, 0);
+        let slices = [early.x.all(), early.x.all(), elsewhere.all()];
+        queue.dispatch(vadd(), &[4], &slices).unwrap_err();
+    };
+    assert!(!told_after(&failed));
+    let more = || {
+        queue.raw_stream();
+    };
+    assert!(!told_after(&more));
+    assert!(!told_after(&|| ()), "others have the stream now");
+    early.weights.make_constant().unwrap();
+    assert!(told_after(&|| ()));
+}
+
+#[test]
+fn recorded_kernel_waits_first_where_what_runs_before_it_writes_what_it_reads_early() {
+    let early = Early::new();
+    let queue = &early.queue;
+    let elsewhere = queue.device().buffer(early.weights.bytes()).unwrap();
+    queue.begin_capture().unwrap();
+    early.other(early.weights.all());
+    early.other(elsewhere.all());
+    early.dispatch();
+    early.clean();
+    early.dispatch();
+    let mut graph = queue.end_capture().unwrap();
+    let told = |graph: &zinc_runtime::Graph| early.told(|| queue.launch(graph).unwrap());
+    assert_eq!(told(&graph), [false, false, true, false]);
+    // Without the second dispatch it is the first that runs before the third.
+    let second = DispatchId::new(1);
+    graph.set_words(second, &[0]).unwrap();
+    assert_eq!(told(&graph), [false, false, false]);
+    graph.set_words(second, &[1]).unwrap();
+    assert_eq!(told(&graph), [false, false, true, false]);
+
+    queue.raw_stream();
+    queue.begin_capture().unwrap();
+    early.dispatch();
+    early.dispatch();
+    let graph = queue.end_capture().unwrap();
+    assert_eq!(
+        told(&graph),
+        [false, false],
+        "others may have recorded work in between"
+    );
 }
 
 #[test]
@@ -930,13 +1068,16 @@ fn memory_without_a_buffer_is_not_constant() {
     // SAFETY: the memory is that of a buffer that stays, and is only read.
     let raw = unsafe { BufferSlice::from_raw(early.weights.address(), early.weights.bytes()) };
     let [_, x, y] = early.slices();
-    let launched = early.overlaps_of(|| {
-        early
-            .queue
-            .dispatch(early.kernel, &Early::WORDS, &[raw, x, y])
-            .unwrap();
-    });
-    assert_eq!(launched, [0]);
+    let told = |weights: BufferSlice<'_>| {
+        early.clean();
+        early.told(|| {
+            early
+                .queue
+                .dispatch(early.kernel, &Early::WORDS, &[weights, x, y])
+                .unwrap();
+        })
+    };
+    assert_eq!(told(raw), [false]);
     // SAFETY: as above.
     let around = unsafe {
         let device = early.queue.device();
@@ -944,13 +1085,7 @@ fn memory_without_a_buffer_is_not_constant() {
     };
     assert!(!around.is_constant());
     around.make_constant().unwrap();
-    let launched = early.overlaps_of(|| {
-        early
-            .queue
-            .dispatch(early.kernel, &Early::WORDS, &[around.all(), x, y])
-            .unwrap();
-    });
-    assert_eq!(launched, [1]);
+    assert_eq!(told(around.all()), [true]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-// Rows of small matrices in shared memory, copied whole: asked for at once, and before the kernel before this one has
-// ended, which must not write them. From compute capability 9.0 on.
+// Rows of small matrices in shared memory, copied whole: asked for at once, and where they may be read early before the
+// kernel before this one has ended. From compute capability 9.0 on.
 //
 // A block has some tiles of rows, a grid apart; each of its warps takes 256 of 2048 columns of all of them. What is
 // copied is a struct `Copied` with
@@ -13,6 +13,7 @@
 
 #include "zinc/dmmv_few.cuh"
 #include "zinc/dmmv_planes.cuh"
+#include "zinc/early.cuh"
 #include "zinc/phase_barrier.cuh"
 
 namespace zinc {
@@ -27,6 +28,14 @@ ZINC_DEVICE bool is_copied(uint32_t m, uint32_t k, uint32_t offset, uint32_t col
   static_assert(Copied::row_columns / step_columns * Copied::step_bytes % 16 == 0);
   const uint64_t weights = uint64_t{m} * k;
   return k % Copied::row_columns == 0 && offset % 16 == 0 && k <= columns && weights > tiny && weights <= few;
+}
+
+// The same for `sets` matrices that have a row group's `columns` together, or alone; their rows or vectors are `misfit`
+// bytes from where copies and wide loads need them.
+template <class Copied>
+ZINC_DEVICE bool is_copied_set(uint32_t sets, uint32_t m, uint32_t k, uint32_t columns, uint32_t misfit, uint32_t most,
+                               uint32_t few) {
+  return misfit == 0 && k > 0 && k % Copied::row_columns == 0 && columns <= most && uint64_t{sets} * m * k <= few;
 }
 
 // Which of the blocks of a matrix this one is.

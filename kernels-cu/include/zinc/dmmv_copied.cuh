@@ -1,5 +1,5 @@
-// Products of small matrices with one vector, whose rows come to shared memory whole: asked for at once, and before the
-// kernel before this one has ended, which must not write them. From compute capability 9.0 on.
+// Products of small matrices with one vector, whose rows come to shared memory whole: asked for at once, and where they
+// may be read early before the kernel before this one has ended. From compute capability 9.0 on.
 //
 // A block has up to four tiles of 16 rows; see copied_rows.cuh. A lane takes a quarter of a warp's 256 columns of rows
 // lane / 4 and 8 more, as binary16 numbers, which are exact; see split_vector.cuh for the vector.

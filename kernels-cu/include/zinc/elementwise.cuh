@@ -4,17 +4,6 @@
 
 namespace zinc {
 
-// wait_for_previous of a kernel that is soon over: the next one may be started as soon as all blocks of this one are,
-// so that it has nothing left to do but to wait when this one ends.
-ZINC_DEVICE void wait_for_previous_start_next() {
-#ifdef ZINC_EMULATOR
-  zinc_emulator::previous_ended();
-#elif ZINC_ARCH >= 90
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 // out = value over the elements of tile `tile` below n, a tile being threads * per_thread consecutive elements. A
 // thread owns the spans t, t + threads, ... of the tile and evaluates all of them before it stores the first: the loads
 // are in flight together, and `out` may be exactly one of the buffers that `value` reads. value takes a Span of any

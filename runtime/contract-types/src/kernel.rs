@@ -47,10 +47,15 @@ pub struct Kernel {
     /// Whether the implementation waits by itself for the kernel before it on the stream, so that it may be started while
     /// that one still runs (from compute capability 9.0 on).
     pub overlap: bool,
-    /// Indices of the buffers, ascending, that the implementation reads before that wait: it may be started early only where
-    /// nothing writes them any more. None of them is written by the kernel.
+    /// Indices of the buffers, ascending, that the implementation reads before that wait where the launch allows it by
+    /// [`EARLY_SHARED_BYTES`](crate::EARLY_SHARED_BYTES): when the kernel before it on the stream writes none of them. None of
+    /// them is written by the kernel.
     pub early: &'static [u8],
 }
+
+/// Bytes of dynamic shared memory that a launch asks for beyond its geometry's, a multiple of 16, to tell the code that the
+/// kernel before it on the stream writes none of the [`early`](Kernel::early) buffers. Only for kernels that have some.
+pub const EARLY_SHARED_BYTES: u32 = 8;
 
 /// One 4-byte word of a push struct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

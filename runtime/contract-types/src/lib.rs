@@ -17,6 +17,7 @@ pub use dispatch::Dispatch;
 pub use error::{ContractError, Reason, Value, Values};
 pub use geometry::{Extents, Geometry, MAX_BLOCK_THREADS, PORTABLE_CLUSTER};
 pub use kernel::{
-    Access, Buffer, CompiledArch, Condition, Expr, Field, FieldKind, Kernel, LaunchRule, Scalar,
+    Access, Buffer, CompiledArch, Condition, EARLY_SHARED_BYTES, Expr, Field, FieldKind, Kernel,
+    LaunchRule, Scalar,
 };
 pub use words::{MAX_WORDS, Words};

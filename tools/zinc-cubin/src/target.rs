@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use cubin_format::{Capability, TargetEntry};
 use serde::Serialize;
 use zinc_contract::Kernel;
@@ -187,7 +187,7 @@ impl Target {
                 emulator.dispatch_checked_twice(case.kernel, &case.words, &buffers)?;
                 Ok(buffers.iter().map(zinc_emulator::Buffer::read).collect())
             }
-            Self::Gpu(gpu) => gpu.run(case, 0).map(|(outputs, _)| outputs),
+            Self::Gpu(gpu) => gpu.run_both_ways(case),
         }
     }
 
@@ -211,7 +211,7 @@ impl Target {
                 }
                 Ok((outputs, median(times)))
             }
-            Self::Gpu(gpu) => gpu.run(case, repeat.max(1)),
+            Self::Gpu(gpu) => gpu.run(case, false, repeat.max(1)),
         }
     }
 }
@@ -265,14 +265,39 @@ impl Gpu {
         )
     }
 
-    /// Runs a case, reads its buffers, and then times `repeat` more runs.
-    fn run(&self, case: &Case, repeat: u32) -> anyhow::Result<(Vec<Vec<u8>>, Duration)> {
+    /// Runs a case and reads its buffers. A kernel that reads some buffers early where it may runs twice, without and with
+    /// that.
+    fn run_both_ways(&self, case: &Case) -> anyhow::Result<Vec<Vec<u8>>> {
+        let (outputs, _) = self.run(case, false, 0)?;
+        if !case.kernel.early.is_empty() {
+            let (early, _) = self.run(case, true, 0)?;
+            let differs = |at: usize| outputs[at] != early[at];
+            if let Some(at) = (0..outputs.len()).find(|at| differs(*at)) {
+                let buffer = case.kernel.buffers[at].name;
+                bail!("buffer {buffer}: other bytes where the kernel may read early");
+            }
+        }
+        Ok(outputs)
+    }
+
+    /// Runs a case, reads its buffers, and then times `repeat` more runs. `early`: whether the kernel may read early what it
+    /// reads early.
+    fn run(
+        &self,
+        case: &Case,
+        early: bool,
+        repeat: u32,
+    ) -> anyhow::Result<(Vec<Vec<u8>>, Duration)> {
         // Another case's panic leaves nothing behind that this one uses.
         let queue = self
             .queue
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         let placed = upload(case, &case.buffers, |bytes| self.place(&queue, bytes))?;
+        let constant = if early { case.kernel.early } else { &[] };
+        for at in constant {
+            placed[usize::from(*at)].memory.make_constant()?;
+        }
         let slices = placed
             .iter()
             .map(Placed::slice)

@@ -252,12 +252,6 @@ impl Gpu {
             }
         }
         self.queue.commit_and_wait()?;
-        // As an engine does with its weights.
-        for at in row.kernel.early {
-            for buffer in sets.iter().filter_map(|set| set[usize::from(*at)].as_ref()) {
-                buffer.make_constant()?;
-            }
-        }
         Ok(sets)
     }
 

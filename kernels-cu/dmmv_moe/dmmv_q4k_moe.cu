@@ -7,9 +7,11 @@
 // in stretches of `columns` columns.
 #include "zinc/dmmv_q4k_moe.h"
 
+#include "zinc/dmmv_copied.cuh"
 #include "zinc/dmmv_few_halves.cuh"
 #include "zinc/dmmv_moe_tiles.cuh"
 #include "zinc/quant/k_pair.cuh"
+#include "zinc/quant/q4_k_copied.cuh"
 #include "zinc/quant/q4_k_piece.cuh"
 #include "zinc/quant/q4_k_tiles.cuh"
 
@@ -17,7 +19,15 @@ namespace tile = dmmv_q4k_moe_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q4k_moe(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* routing, dmmv_q4k_moe_push p) {
-  if (zinc::is_few_staged(p.n_slots, p.m, p.k, p.k, p.expert_stride % 16 + p.x_offset % 16 + p.x_expert_stride % 4,
+  if constexpr (tile::copied > 0) {
+    const uint32_t misfit = p.expert_stride % 16 + p.x_offset % 16 + p.x_expert_stride % 4;
+    if (zinc::is_copied_set<zinc::CopiedQ4K>(p.n_slots, p.m, p.k, p.k, misfit, tile::copied, tile::few)) {
+      zinc::dmmv_moe<zinc::CopiedExperts<zinc::CopiedQ4K>>(weights, x, y, routing, p);
+      return;
+    }
+  }
+  if (tile::copied == 0 &&
+      zinc::is_few_staged(p.n_slots, p.m, p.k, p.k, p.expert_stride % 16 + p.x_offset % 16 + p.x_expert_stride % 4,
                           tile::few)) {
     if constexpr (tile::halves == 1) {
       using Few = zinc::FewExpertsHalves<zinc::Q4KPair, tile::warps>;

@@ -5,7 +5,9 @@
 // at most; more, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
 #include "zinc/dmmv_q8_0_moe_fused_down_acc_scaled.h"
 
+#include "zinc/dmmv_copied.cuh"
 #include "zinc/dmmv_moe_tiles.cuh"
+#include "zinc/quant/q8_0_copied.cuh"
 #include "zinc/quant/q8_0_tiles.cuh"
 
 namespace tile = dmmv_q8_0_moe_fused_down_acc_scaled_tile;
@@ -13,6 +15,14 @@ namespace tile = dmmv_q8_0_moe_fused_down_acc_scaled_tile;
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q8_0_moe_fused_down_acc_scaled(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* routing,
                                         const float* expert_scales, dmmv_q8_0_moe_fused_down_acc_scaled_push p) {
+  if constexpr (tile::copied > 0) {
+    const uint32_t misfit = p.expert_stride % 16 + p.x_offset % 16 + p.x_expert_stride % 4;
+    if (zinc::is_copied_set<zinc::CopiedQ8_0>(p.n_used, p.m, p.k, p.n_used * p.k, misfit, tile::copied, tile::few)) {
+      zinc::moe_down_copied<zinc::CopiedQ8_0>(weights, x, y,
+                                              zinc::ScaledRouterWeights{routing, p.n_used, expert_scales}, false, p);
+      return;
+    }
+  }
   zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head>;
   zinc::dmmv_moe_down_tiles<zinc::Q8_0Tiles, Shape, tile::rows, tile::columns>(

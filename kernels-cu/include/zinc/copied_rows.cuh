@@ -35,7 +35,7 @@ ZINC_DEVICE bool is_copied(uint32_t m, uint32_t k, uint32_t offset, uint32_t col
 template <class Copied>
 ZINC_DEVICE bool is_copied_set(uint32_t sets, uint32_t m, uint32_t k, uint32_t columns, uint32_t misfit, uint32_t most,
                                uint32_t few) {
-  return misfit == 0 && k > 0 && k % Copied::row_columns == 0 && columns <= most && uint64_t{sets} * m * k <= few;
+  return misfit == 0 && columns > 0 && k % Copied::row_columns == 0 && columns <= most && uint64_t{sets} * m * k <= few;
 }
 
 // Which of the blocks of a matrix this one is.
@@ -116,18 +116,14 @@ struct CopiedWork {
     if (lane_id() >= terms.parts(from, to)) return;
     const FewPart part = terms.part(from, to, lane_id());
     const auto at = terms.place(part.from);
-    const auto term = terms.term(at);
-    const uint8_t* matrix = term.matrix[0];
-#pragma unroll
-    for (unsigned i = 1; i < matrices; ++i) matrix = tile(number) % matrices == i ? term.matrix[i] : matrix;
+    const uint8_t* const matrix = terms.matrix_at(at, tile(number) % matrices);
     const uint32_t row_size = bytes(terms.k);
     const uint32_t first = first_row(tile(number));
     uint8_t* const shared = rows + place(number) + bytes(part.from - from);
 #pragma unroll 2
     for (uint32_t r = warp_id(); r < tile_rows; r += block_warps()) {
       phase_arrive_with_copy(come[slot(number)], shared + r * pitch,
-                             matrix + (uint64_t{min(first + r, m - 1)} * row_size + bytes(at.c)),
-                             bytes(part.to - part.from));
+                             matrix + (min(first + r, m - 1) * row_size + bytes(at.c)), bytes(part.to - part.from));
     }
   }
   ZINC_DEVICE void wait(uint32_t number) const {

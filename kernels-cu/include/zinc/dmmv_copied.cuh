@@ -50,8 +50,8 @@ struct CopiedWeights {
     }
   };
 
-  template <class Term>
-  ZINC_DEVICE void add_to(float (&sum)[2], const Columns& columns, const Step& vector, const Term& term) const {
+  template <class Weigh>
+  ZINC_DEVICE void add_to(float (&sum)[2], const Columns& columns, const Step& vector, Weigh weigh) const {
     float dots[2][2][2];  // [row][block][half]
     for_constants<2>([&](auto block) {
       constexpr unsigned i = decltype(block)::index;
@@ -70,7 +70,7 @@ struct CopiedWeights {
       }
     });
 #pragma unroll
-    for (unsigned h = 0; h < 2; ++h) sum[h] += term.weighted(rows[h].weighted(dots[h], vector));
+    for (unsigned h = 0; h < 2; ++h) sum[h] += weigh(rows[h].weighted(dots[h], vector));
   }
 };
 
@@ -137,7 +137,10 @@ ZINC_DEVICE void copied_terms(Terms terms, uint32_t m, Ready ready, Finish finis
     const uint32_t step = work.chunk(number) * copied_warps + warp;
     if (step < steps) {
       if (reload) own.load(vector[step]);
-      weights.add_to(sum, own, vector[step], work.chunk(number) == 0 ? term[0] : term[1]);
+      weights.add_to(sum, own, vector[step], [&](float dot) {
+        const float weighted[chunks] = {term[0].weighted(dot), term[1].weighted(dot)};
+        return work.chunk(number) == 0 ? weighted[0] : weighted[1];
+      });
     }
     if (work.ends(number)) {
       const float of_quad = TileSums::of_quad(sum);

@@ -69,6 +69,12 @@ struct FewMatrices {
   ZINC_DEVICE uint32_t parts(uint32_t, uint32_t) const { return 1; }
   ZINC_DEVICE FewPart part(uint32_t from, uint32_t to, uint32_t) const { return {from, to}; }
   ZINC_DEVICE Place place(uint32_t c) const { return {c}; }
+  ZINC_DEVICE const uint8_t* matrix_at(const Place&, unsigned i) const {
+    uint64_t at = reinterpret_cast<uint64_t>(matrix[0]);
+#pragma unroll
+    for (unsigned j = 1; j < matrices; ++j) at = i == j ? reinterpret_cast<uint64_t>(matrix[j]) : at;
+    return reinterpret_cast<const uint8_t*>(at);
+  }
   ZINC_DEVICE Term term(const Place&) const {
     Term term{{}, x};
 #pragma unroll
@@ -109,6 +115,9 @@ struct FewSlots {
   ZINC_DEVICE Place place(uint32_t c) const {
     const uint32_t slot = k > 0 ? c / k : 0;
     return {c - slot * k, slot};
+  }
+  ZINC_DEVICE const uint8_t* matrix_at(const Place& place, unsigned) const {
+    return experts.matrix(0, router.routing[place.slot]);
   }
   ZINC_DEVICE Term term(const Place& place) const {
     return {{experts.matrix(0, router.routing[place.slot])}, x + place.slot * x_stride, router.of(place.slot)};
@@ -305,7 +314,8 @@ struct SlotReady {
   }
 };
 
-// A way through slots (dmmv_moe.cuh) that waits for the previous kernel, after it has read early. Grid: y over slots, at least as many.
+// A way through slots (dmmv_moe.cuh) that waits for the previous kernel, after it has read early. Grid: y over slots,
+// at least as many.
 template <class Shape>
 struct FewExperts {
   template <unsigned matrices, class Work>
@@ -342,9 +352,7 @@ ZINC_DEVICE void moe_down_few(const uint8_t* weights, const uint8_t* x, uint8_t*
   StoreExpected store{{at_byte<float>(y, p.y_offset), 0, add}};
   few_rows(
       shared, place, terms, p.m, few_row_bytes<Shape>(p.k),
-      [&](const FewSlots<Weights>&) {
-        return DownReads{EarlyReads(), store, place.finishes(p.m), place.finished()};
-      },
+      [&](const FewSlots<Weights>&) { return DownReads{EarlyReads(), store, place.finishes(p.m), place.finished()}; },
       [&](uint32_t r, unsigned v, const float (&dots)[1]) { store(r, v, dots); });
 }
 

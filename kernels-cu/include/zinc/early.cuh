@@ -32,7 +32,8 @@ class EarlyReads {
   }
 };
 
-// Keeps the loads of a struct of words where they are written: before the end of early reads, not where they are needed.
+// Keeps the loads of a struct of words where they are written: before the end of early reads, not where they are
+// needed.
 template <class Words>
 ZINC_DEVICE void keep_early([[maybe_unused]] const Words& loaded) {
 #ifndef ZINC_EMULATOR

@@ -1,3 +1,4 @@
+// zinc::wait_for_previous TEMP
 // Per routing slot y_j = W_e x_j for stacked MXFP4 expert matrices; e = routing[j], x_j shared or one per slot.
 // Of at most `few` weights in all slots: grid y over slots, x over row groups of `few_rows`; see dmmv_few.cuh.
 // Else: grid y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the
@@ -24,7 +25,8 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
       zinc::dmmv_moe<zinc::CopiedExperts<zinc::CopiedMxfp4>>(weights, x, y, routing, p);
       return;
     }
-  } else if constexpr (tile::few > 0) {
+  }
+  if constexpr (tile::few > 0) {
     const uint32_t misfit = p.expert_stride % 16 + p.k % 256 + p.x_offset % 16 + p.x_expert_stride % 4;
     if (zinc::is_few_staged(p.n_slots, p.m, p.k, p.k, misfit, tile::few)) {
       using Few = zinc::FewExperts<zinc::FewShape<zinc::Mxfp4Piece, tile::few_rows>>;
@@ -32,7 +34,6 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
       return;
     }
   }
-  zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head, tile::sets>;
   using Slots = zinc::TileSlots<zinc::Mxfp4Tiles, Shape, tile::rows, tile::columns>;
   zinc::dmmv_moe<Slots>(weights, x, y, routing, p);

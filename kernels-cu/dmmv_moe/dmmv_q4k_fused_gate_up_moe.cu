@@ -1,3 +1,4 @@
+// zinc::wait_for_previous TEMP
 // Per routing slot G_e x_j and U_e x_j for stacked q4_K gate and up matrices.
 // Of at most `few` weights in all slots: grid y over slots, x over 16 rows; see dmmv_few_halves.cuh.
 // Else: grid y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the
@@ -24,14 +25,14 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
       zinc::dmmv_moe_gate_up<zinc::CopiedExperts<zinc::CopiedQ4K, 32>>(w_gate, w_up, x, y_gate, y_up, routing, p);
       return;
     }
-  } else if constexpr (tile::few > 0) {
+  }
+  if constexpr (tile::few > 0) {
     if (zinc::is_few_staged(p.n_slots, p.m, p.k, p.k, p.expert_stride % 16, tile::few)) {
       using Few = zinc::FewExpertsHalves<zinc::Q4KPair, tile::warps>;
       zinc::dmmv_moe_gate_up<Few>(w_gate, w_up, x, y_gate, y_up, routing, p);
       return;
     }
   }
-  zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head, tile::sets>;
   using Slots = zinc::TileSlots<zinc::Q4KTiles, Shape, tile::rows, tile::columns>;
   zinc::dmmv_moe_gate_up<Slots>(w_gate, w_up, x, y_gate, y_up, routing, p);

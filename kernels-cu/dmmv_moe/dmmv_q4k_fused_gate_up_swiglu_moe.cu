@@ -1,3 +1,4 @@
+// zinc::wait_for_previous TEMP
 // Per routing slot y_j = silu(G_e x_j) * (U_e x_j) for stacked q4_K gate and up matrices.
 // Of at most `few` weights in all slots: grid y over slots, x over row groups of `few_rows`, see dmmv_few.cuh, or where
 // `halves` is 1 over 16 rows, see dmmv_few_halves.cuh.
@@ -38,7 +39,6 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     }
     return;
   }
-  zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head, tile::sets>;
   using Slots = zinc::TileSlots<zinc::Q4KTiles, Shape, tile::rows, tile::columns>;
   zinc::dmmv_moe_gated<Slots, zinc::SwiGlu>(w_gate, w_up, x, p.x_expert_stride, y, routing, p);

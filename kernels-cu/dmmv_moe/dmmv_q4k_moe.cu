@@ -1,3 +1,4 @@
+// zinc::wait_for_previous TEMP
 // Per routing slot y_j = W_e x_j for stacked q4_K expert matrices; e = routing[j], x_j shared or one per slot.
 // Of at most `few` weights in all slots: grid y over slots, x over row groups of `few_rows`, see dmmv_few.cuh, or where
 // `halves` is 1 over 16 rows, see dmmv_few_halves.cuh.
@@ -26,8 +27,7 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
       return;
     }
   }
-  if (tile::copied == 0 &&
-      zinc::is_few_staged(p.n_slots, p.m, p.k, p.k, p.expert_stride % 16 + p.x_offset % 16 + p.x_expert_stride % 4,
+  if (zinc::is_few_staged(p.n_slots, p.m, p.k, p.k, p.expert_stride % 16 + p.x_offset % 16 + p.x_expert_stride % 4,
                           tile::few)) {
     if constexpr (tile::halves == 1) {
       using Few = zinc::FewExpertsHalves<zinc::Q4KPair, tile::warps>;
@@ -38,7 +38,6 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     }
     return;
   }
-  zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head, tile::sets>;
   using Slots = zinc::TileSlots<zinc::Q4KTiles, Shape, tile::rows, tile::columns>;
   zinc::dmmv_moe<Slots>(weights, x, y, routing, p);

@@ -1,3 +1,4 @@
+// zinc::wait_for_previous TEMP
 // y += sum over slots of p_j W_e x_j for stacked q4_K expert matrices; e = routing[j], p_j its weight.
 // Of at most `few` weights in all slots: grid x over row groups of `few_rows`; see dmmv_few.cuh.
 // Else: grid x over tiles of 16 rows, walked with the grid's stride; the steps of 256 columns of all slots are dealt
@@ -23,14 +24,14 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
       zinc::moe_down_copied<zinc::CopiedQ4K>(weights, x, y, zinc::RouterWeights{routing, p.n_used}, true, p);
       return;
     }
-  } else if constexpr (tile::few > 0) {
+  }
+  if constexpr (tile::few > 0) {
     if (zinc::is_few_staged(p.n_used, p.m, p.k, p.n_used * p.k, p.expert_stride % 16, tile::few)) {
       using Few = zinc::FewShape<zinc::Q4KPiece, tile::few_rows>;
       zinc::moe_down_few<Few>(weights, x, y, zinc::RouterWeights{routing, p.n_used}, true, p);
       return;
     }
   }
-  zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head>;
   zinc::dmmv_moe_down_tiles<zinc::Q4KTiles, Shape, tile::rows, tile::columns>(
       weights, x, y, zinc::RouterWeights{routing, p.n_used}, true, p);

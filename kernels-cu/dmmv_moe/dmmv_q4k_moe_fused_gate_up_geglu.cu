@@ -1,3 +1,4 @@
+// zinc::wait_for_previous TEMP
 // Per routing slot y_j = gelu(G_e x) * (U_e x) for stacked q4_K experts, up rows after the gate rows of each.
 // Of at most `few` weights in all slots: grid y over slots, x over 16 rows; see dmmv_few_halves.cuh.
 // Else: grid y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the
@@ -25,7 +26,8 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
                                                                                   y, routing, p);
       return;
     }
-  } else if constexpr (tile::few > 0) {
+  }
+  if constexpr (tile::few > 0) {
     if (zinc::is_few_staged(p.n_slots, p.m, p.k, p.k, p.expert_stride % 16 + p.up_offset % 16, tile::few)) {
       // Where the compiler knows that both lie in one tensor it asks for the vector after the weights: 0.3 us of 5.4.
       const uint8_t* const up = zinc::opaque(weights + p.up_offset);
@@ -34,7 +36,6 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
       return;
     }
   }
-  zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head, tile::sets>;
   using Slots = zinc::TileSlots<zinc::Q4KTiles, Shape, tile::rows, tile::columns>;
   zinc::dmmv_moe_gated<Slots, zinc::GeGlu>(weights, weights + p.up_offset, x, 0, y, routing, p);

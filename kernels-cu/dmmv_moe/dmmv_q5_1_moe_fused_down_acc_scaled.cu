@@ -1,3 +1,4 @@
+// zinc::wait_for_previous TEMP
 // y = sum over slots of p_j s_e W_e x_j for stacked q5_1 expert matrices; e = routing[j], p_j its weight, s_e the
 // expert factor.
 // Of at most `few` weights in all slots: grid x over row groups of `few_rows`; see dmmv_few.cuh.
@@ -25,7 +26,8 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
                                               zinc::ScaledRouterWeights{routing, p.n_used, expert_scales}, false, p);
       return;
     }
-  } else if constexpr (tile::few > 0) {
+  }
+  if constexpr (tile::few > 0) {
     const uint32_t misfit = p.expert_stride % 16 + p.k % 256 + p.x_offset % 16 + p.x_expert_stride % 4;
     if (zinc::is_few_staged(p.n_used, p.m, p.k, p.n_used * p.k, misfit, tile::few)) {
       using Few = zinc::FewShape<zinc::Q5_1Piece, tile::few_rows>;
@@ -33,7 +35,6 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
       return;
     }
   }
-  zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head>;
   zinc::dmmv_moe_down_tiles<zinc::Q5_1Tiles, Shape, tile::rows, tile::columns>(
       weights, x, y, zinc::ScaledRouterWeights{routing, p.n_used, expert_scales}, false, p);

@@ -1,3 +1,4 @@
+// zinc::wait_for_previous TEMP
 // y += sum over slots of p_j W_e x_j for stacked q5_K expert matrices; e = routing[j], p_j its weight.
 // Of at most `few` weights in all slots: grid x over row groups of `few_rows`; see dmmv_few.cuh.
 // Else: grid x over tiles of 16 rows, walked with the grid's stride; the steps of 256 columns of all slots are dealt
@@ -29,7 +30,6 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     zinc::moe_down_few<Few>(weights, x, y, zinc::RouterWeights{routing, p.n_used}, true, p);
     return;
   }
-  zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head>;
   zinc::dmmv_moe_down_tiles<zinc::Q5KTiles, Shape, tile::rows, tile::columns>(
       weights, x, y, zinc::RouterWeights{routing, p.n_used}, true, p);

@@ -1,3 +1,4 @@
+// zinc::wait_for_previous TEMP
 // Per routing slot y_j = W_e x_j for stacked q6_K expert matrices; e = routing[j], x_j shared or one per slot.
 // Grid: y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the steps of
 // 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of
@@ -21,7 +22,6 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
       return;
     }
   }
-  zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head, tile::sets>;
   using Slots = zinc::TileSlots<zinc::Q6KTiles, Shape, tile::rows, tile::columns>;
   zinc::dmmv_moe<Slots>(weights, x, y, routing, p);

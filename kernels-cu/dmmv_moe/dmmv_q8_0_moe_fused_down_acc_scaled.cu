@@ -1,3 +1,4 @@
+// zinc::wait_for_previous TEMP
 // y = sum over slots of p_j s_e W_e x_j for stacked q8_0 expert matrices; e = routing[j], p_j its weight, s_e the
 // expert factor.
 // Grid: x over tiles of 16 rows, walked with the grid's stride; the steps of 256 columns of all slots are dealt out to
@@ -23,7 +24,6 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
       return;
     }
   }
-  zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head>;
   zinc::dmmv_moe_down_tiles<zinc::Q8_0Tiles, Shape, tile::rows, tile::columns>(
       weights, x, y, zinc::ScaledRouterWeights{routing, p.n_used, expert_scales}, false, p);

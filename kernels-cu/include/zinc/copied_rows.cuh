@@ -30,12 +30,13 @@ ZINC_DEVICE bool is_copied(uint32_t m, uint32_t k, uint32_t offset, uint32_t col
   return k % Copied::row_columns == 0 && offset % 16 == 0 && k <= columns && weights > tiny && weights <= few;
 }
 
-// The same for `sets` matrices that have a row group's `columns` together, or alone; their rows or vectors are `misfit`
-// bytes from where copies and wide loads need them.
+// The same for `sets` matrices of which a row group has `columns` columns, all warps of a block and at most `most`.
+// Their rows or vectors are `misfit` bytes from where copies and wide loads need them.
 template <class Copied>
 ZINC_DEVICE bool is_copied_set(uint32_t sets, uint32_t m, uint32_t k, uint32_t columns, uint32_t misfit, uint32_t most,
                                uint32_t few) {
-  return misfit == 0 && columns > 0 && k % Copied::row_columns == 0 && columns <= most && uint64_t{sets} * m * k <= few;
+  return misfit == 0 && columns >= copied_warps * step_columns && columns <= most && k % Copied::row_columns == 0 &&
+         uint64_t{sets} * m * k <= few;
 }
 
 // Which of the blocks of a matrix this one is.
@@ -65,11 +66,12 @@ struct CopiedWork {
   PhaseBarrier* come;
   uint8_t* rows;
   BlockOfMany share;
-  bool two;  // chunks
+  bool two;                                // chunks
+  typename Terms::Part part[most_chunks];  // of a chunk, that the lane asks for
+  bool asks[most_chunks];
   uint32_t row_tiles = 0;
 
   // With barrier_bytes bytes from `memory` on, and those of the rows behind them. All threads of the block call it.
-  // Nothing of the terms is read but their columns.
   ZINC_DEVICE CopiedWork(const Terms& terms, uint32_t m, uint8_t* memory, const BlockOfMany& share = {})
       : terms(terms),
         m(m),
@@ -77,12 +79,18 @@ struct CopiedWork {
         come(reinterpret_cast<PhaseBarrier*>(memory)),
         rows(memory + barrier_bytes),
         share(share),
-        two(columns > chunk_columns) {
+        two(columns > chunk_columns),
+        part{own_part(0), own_part(1)} {
+    uint32_t parts[most_chunks];
+#pragma unroll
+    for (unsigned i = 0; i < most_chunks; ++i) {
+      parts[i] = i == 0 || two ? terms.parts(chunk_from(i), chunk_to(i)) : 0;
+      asks[i] = lane_id() < parts[i];
+    }
 #pragma unroll
     for (unsigned i = 0; i < most_tiles / matrices; ++i) row_tiles += first_row(matrices * i) < m ? 1 : 0;
     if (threadIdx.x < Copied::room) {
-      const uint32_t from = chunk_from(threadIdx.x);
-      phase_make(come[threadIdx.x], tile_rows * terms.parts(from, chunk_to(from)));
+      phase_make(come[threadIdx.x], tile_rows * (chunk(threadIdx.x) == 0 ? parts[0] : parts[1]));
     }
     __syncthreads();
   }
@@ -99,8 +107,11 @@ struct CopiedWork {
   ZINC_DEVICE uint32_t count() const { return two ? 2 * tiles() : tiles(); }
   ZINC_DEVICE uint32_t tile(uint32_t number) const { return two ? number / 2 : number; }
   ZINC_DEVICE uint32_t chunk(uint32_t number) const { return two ? number % 2 : 0; }
-  ZINC_DEVICE uint32_t chunk_from(uint32_t number) const { return chunk(number) * chunk_columns; }
-  ZINC_DEVICE uint32_t chunk_to(uint32_t from) const { return min(columns, from + chunk_columns); }
+  ZINC_DEVICE uint32_t chunk_from(uint32_t chunk) const { return min(chunk * chunk_columns, columns - 1); }
+  ZINC_DEVICE uint32_t chunk_to(uint32_t chunk) const { return min((chunk + 1) * chunk_columns, columns); }
+  ZINC_DEVICE typename Terms::Part own_part(uint32_t chunk) const {
+    return terms.part(chunk_from(chunk), chunk_to(chunk), lane_id());
+  }
   ZINC_DEVICE uint32_t room() const { return two ? Copied::room_of_two : Copied::room; }
   ZINC_DEVICE uint32_t slot(uint32_t number) const {
     return two ? number % Copied::room_of_two : number % Copied::room;
@@ -110,20 +121,17 @@ struct CopiedWork {
   static ZINC_DEVICE uint32_t bytes(uint32_t columns) { return columns / step_columns * Copied::step_bytes; }
   // By all warps of the block. A lane asks for a part of the columns.
   ZINC_DEVICE void ask(uint32_t number) const {
-    if (number >= count()) return;
-    const uint32_t from = chunk_from(number);
-    const uint32_t to = chunk_to(from);
-    if (lane_id() >= terms.parts(from, to)) return;
-    const FewPart part = terms.part(from, to, lane_id());
-    const auto at = terms.place(part.from);
-    const uint8_t* const matrix = terms.matrix_at(at, tile(number) % matrices);
+    const bool second = chunk(number) != 0;
+    if (number >= count() || !(second ? asks[1] : asks[0])) return;
+    const typename Terms::Part own = second ? part[1] : part[0];
+    const uint8_t* const matrix = own.matrix(terms, tile(number) % matrices) + bytes(own.place());
     const uint32_t row_size = bytes(terms.k);
     const uint32_t first = first_row(tile(number));
-    uint8_t* const shared = rows + place(number) + bytes(part.from - from);
+    uint8_t* const shared = rows + place(number) + bytes(own.from - chunk(number) * chunk_columns);
 #pragma unroll 2
     for (uint32_t r = warp_id(); r < tile_rows; r += block_warps()) {
-      phase_arrive_with_copy(come[slot(number)], shared + r * pitch,
-                             matrix + (min(first + r, m - 1) * row_size + bytes(at.c)), bytes(part.to - part.from));
+      phase_arrive_with_copy(come[slot(number)], shared + r * pitch, matrix + min(first + r, m - 1) * row_size,
+                             bytes(own.to - own.from));
     }
   }
   ZINC_DEVICE void wait(uint32_t number) const {

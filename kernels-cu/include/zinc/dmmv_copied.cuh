@@ -87,10 +87,14 @@ ZINC_DEVICE void copied_terms(Terms terms, uint32_t m, Ready ready, Finish finis
   ZINC_DYNAMIC_SHARED(uint8_t, shared);
   const uint32_t steps = terms.columns() / step_columns;
   Step* const vector = reinterpret_cast<Step*>(shared);
-  const Work work(terms, m, shared + steps * sizeof(Step), share);
-  const auto reads = ready(terms);
-  work.begin();
   const unsigned warp = warp_id();
+  const auto reads = ready(terms);
+  const auto term_at = [&](unsigned chunk) {
+    return terms.term(terms.place(min(chunk * copied_warps + warp, steps - 1) * step_columns));
+  };
+  const typename Terms::Term term[chunks] = {term_at(0), term_at(1)};
+  const Work work(terms, m, shared + steps * sizeof(Step), share);
+  work.begin();
   const SharedAddress lane_rows = SharedAddress(work.rows) + (lane_id() / 4 * Work::pitch + warp * Copied::step_bytes);
   const uint32_t count = work.count();
   Weights weights;
@@ -103,10 +107,6 @@ ZINC_DEVICE void copied_terms(Terms terms, uint32_t m, Ready ready, Finish finis
   // Only what frees room that is needed is taken before the vector is asked for.
   const bool early = count > work.room();
   if (early) take(0);
-  const auto term_at = [&](unsigned chunk) {
-    return terms.term(terms.place(min(chunk * copied_warps + warp, steps - 1) * step_columns));
-  };
-  const typename Terms::Term term[chunks] = {term_at(0), term_at(1)};
   reads.end();
   float4 columns[chunks][2];
 #pragma unroll

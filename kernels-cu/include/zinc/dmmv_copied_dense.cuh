@@ -51,8 +51,8 @@ ZINC_DEVICE void dmmv_copied_dense(const uint8_t* weights, const uint8_t* x, uin
   constexpr unsigned sum_bytes = copied_warps * copied_rows * sizeof(float);
   const uint32_t steps = p.k / step_columns;
   const Terms terms{{weights + p.a_offset}, at_byte<float>(x, p.x_offset), p.k};
-  const Work work(terms, p.m, shared + sum_bytes);
   const EarlyReads reads;
+  const Work work(terms, p.m, shared + sum_bytes);
   work.begin();
   const unsigned warp = warp_id();
   const unsigned lane = lane_id();

@@ -41,12 +41,6 @@ ZINC_DEVICE bool is_few_staged(uint32_t sets, uint32_t m, uint32_t k, uint32_t c
   return misfit == 0 && columns <= staged_columns && uint64_t{sets} * m * max(k, least) <= few;
 }
 
-// The columns from .. to - 1, of one row in memory.
-struct FewPart {
-  uint32_t from;
-  uint32_t to;
-};
-
 // What is multiplied: the same matrices with the same vector in all threads, `k` columns a row.
 template <unsigned matrices_>
 struct FewMatrices {
@@ -66,21 +60,31 @@ struct FewMatrices {
   uint32_t k;
 
   ZINC_DEVICE uint32_t columns() const { return k; }
-  ZINC_DEVICE uint32_t parts(uint32_t, uint32_t) const { return 1; }
-  ZINC_DEVICE FewPart part(uint32_t from, uint32_t to, uint32_t) const { return {from, to}; }
   ZINC_DEVICE Place place(uint32_t c) const { return {c}; }
-  ZINC_DEVICE const uint8_t* matrix_at(const Place&, unsigned i) const {
-    uint64_t at = reinterpret_cast<uint64_t>(matrix[0]);
-#pragma unroll
-    for (unsigned j = 1; j < matrices; ++j) at = i == j ? reinterpret_cast<uint64_t>(matrix[j]) : at;
-    return reinterpret_cast<const uint8_t*>(at);
-  }
   ZINC_DEVICE Term term(const Place&) const {
     Term term{{}, x};
 #pragma unroll
     for (unsigned i = 0; i < matrices; ++i) term.matrix[i] = matrix[i];
     return term;
   }
+
+  // Columns whose bytes lie together in a row.
+  struct Part {
+    uint32_t from;
+    uint32_t to;  // the one after the last
+
+    ZINC_DEVICE uint32_t place() const { return from; }
+    // Where the first row of the i-th matrix lies.
+    ZINC_DEVICE const uint8_t* matrix(const FewMatrices& terms, unsigned i) const {
+      uint64_t at = reinterpret_cast<uint64_t>(terms.matrix[0]);
+#pragma unroll
+      for (unsigned j = 1; j < matrices; ++j) at = i == j ? reinterpret_cast<uint64_t>(terms.matrix[j]) : at;
+      return reinterpret_cast<const uint8_t*>(at);
+    }
+  };
+  // How many parts some columns are, and the i-th of these.
+  ZINC_DEVICE uint32_t parts(uint32_t, uint32_t) const { return 1; }
+  ZINC_DEVICE Part part(uint32_t from, uint32_t to, unsigned) const { return {from, to}; }
 };
 
 // The weighted sum over slots of the products of their experts: as if rows of the experts lay side by side.
@@ -107,20 +111,35 @@ struct FewSlots {
   uint32_t k;
 
   ZINC_DEVICE uint32_t columns() const { return slots * k; }
-  ZINC_DEVICE uint32_t parts(uint32_t from, uint32_t to) const { return (to - 1) / k - from / k + 1; }
-  ZINC_DEVICE FewPart part(uint32_t from, uint32_t to, uint32_t i) const {
-    const uint32_t first = (from / k + i) * k;
-    return {max(from, first), min(to, first + k)};
-  }
   ZINC_DEVICE Place place(uint32_t c) const {
-    const uint32_t slot = k > 0 ? c / k : 0;
+    const uint32_t slot = slot_of(c);
     return {c - slot * k, slot};
-  }
-  ZINC_DEVICE const uint8_t* matrix_at(const Place& place, unsigned) const {
-    return experts.matrix(0, router.routing[place.slot]);
   }
   ZINC_DEVICE Term term(const Place& place) const {
     return {{experts.matrix(0, router.routing[place.slot])}, x + place.slot * x_stride, router.of(place.slot)};
+  }
+
+  struct Part {
+    uint32_t from;
+    uint32_t to;
+    uint32_t c;
+    const uint8_t* first;
+
+    ZINC_DEVICE uint32_t place() const { return c; }
+    ZINC_DEVICE const uint8_t* matrix(const FewSlots&, unsigned) const { return first; }
+  };
+  ZINC_DEVICE uint32_t parts(uint32_t from, uint32_t to) const { return slot_of(to - 1) - slot_of(from) + 1; }
+  ZINC_DEVICE Part part(uint32_t from, uint32_t to, unsigned i) const {
+    const uint32_t slot = min(slot_of(from) + i, slots - 1);
+    const uint32_t c = slot * k;
+    const uint32_t own = max(from, c);
+    return {own, min(to, c + k), own - c, experts.matrix(0, router.routing[slot])};
+  }
+
+ private:
+  // An integer division takes 100 clocks. Columns are so few that this is exact.
+  ZINC_DEVICE uint32_t slot_of(uint32_t c) const {
+    return k > 0 ? static_cast<uint32_t>(__fdividef(static_cast<float>(c) + 0.5f, static_cast<float>(k))) : 0;
   }
 };
 

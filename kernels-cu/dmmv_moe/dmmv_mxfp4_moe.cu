@@ -1,4 +1,3 @@
-// zinc::wait_for_previous TEMP
 // Per routing slot y_j = W_e x_j for stacked MXFP4 expert matrices; e = routing[j], x_j shared or one per slot.
 // Of at most `few` weights in all slots: grid y over slots, x over row groups of `few_rows`; see dmmv_few.cuh.
 // Else: grid y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the
@@ -7,10 +6,8 @@
 // in stretches of `columns` columns.
 #include "zinc/dmmv_mxfp4_moe.h"
 
-#include "zinc/dmmv_copied.cuh"
 #include "zinc/dmmv_few.cuh"
 #include "zinc/dmmv_moe_tiles.cuh"
-#include "zinc/quant/mxfp4_copied.cuh"
 #include "zinc/quant/mxfp4_piece.cuh"
 #include "zinc/quant/mxfp4_tiles.cuh"
 
@@ -19,13 +16,6 @@ namespace tile = dmmv_mxfp4_moe_tile;
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_mxfp4_moe(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* routing,
                    dmmv_mxfp4_moe_push p) {
-  if constexpr (tile::copied > 0) {
-    const uint32_t misfit = p.expert_stride % 16 + p.x_offset % 16 + p.x_expert_stride % 4;
-    if (zinc::is_copied_set<zinc::CopiedMxfp4>(p.n_slots, p.m, p.k, p.k, misfit, tile::copied, tile::few)) {
-      zinc::dmmv_moe<zinc::CopiedExperts<zinc::CopiedMxfp4>>(weights, x, y, routing, p);
-      return;
-    }
-  }
   if constexpr (tile::few > 0) {
     const uint32_t misfit = p.expert_stride % 16 + p.k % 256 + p.x_offset % 16 + p.x_expert_stride % 4;
     if (zinc::is_few_staged(p.n_slots, p.m, p.k, p.k, misfit, tile::few)) {

@@ -1,4 +1,3 @@
-// zinc::wait_for_previous TEMP
 // Per routing slot G_e x_j and U_e x_j for stacked q4_K gate and up matrices.
 // Of at most `few` weights in all slots: grid y over slots, x over 16 rows; see dmmv_few_halves.cuh.
 // Else: grid y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the

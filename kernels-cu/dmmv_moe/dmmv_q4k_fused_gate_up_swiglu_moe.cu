@@ -1,4 +1,3 @@
-// zinc::wait_for_previous TEMP
 // Per routing slot y_j = silu(G_e x_j) * (U_e x_j) for stacked q4_K gate and up matrices.
 // Of at most `few` weights in all slots: grid y over slots, x over row groups of `few_rows`, see dmmv_few.cuh, or where
 // `halves` is 1 over 16 rows, see dmmv_few_halves.cuh.
@@ -29,7 +28,7 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
       return;
     }
   }
-  if (tile::copied == 0 && zinc::is_few_staged(p.n_slots, p.m, p.k, p.k, p.expert_stride % 16, tile::few)) {
+  if (zinc::is_few_staged(p.n_slots, p.m, p.k, p.k, p.expert_stride % 16, tile::few)) {
     if constexpr (tile::halves == 1) {
       using Few = zinc::FewExpertsHalves<zinc::Q4KPair, tile::warps>;
       zinc::dmmv_moe_gated<Few, zinc::SwiGlu>(w_gate, w_up, x, p.x_expert_stride, y, routing, p);

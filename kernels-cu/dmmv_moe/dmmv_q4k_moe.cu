@@ -1,4 +1,3 @@
-// zinc::wait_for_previous TEMP
 // Per routing slot y_j = W_e x_j for stacked q4_K expert matrices; e = routing[j], x_j shared or one per slot.
 // Of at most `few` weights in all slots: grid y over slots, x over row groups of `few_rows`, see dmmv_few.cuh, or where
 // `halves` is 1 over 16 rows, see dmmv_few_halves.cuh.
@@ -8,11 +7,9 @@
 // in stretches of `columns` columns.
 #include "zinc/dmmv_q4k_moe.h"
 
-#include "zinc/dmmv_copied.cuh"
 #include "zinc/dmmv_few_halves.cuh"
 #include "zinc/dmmv_moe_tiles.cuh"
 #include "zinc/quant/k_pair.cuh"
-#include "zinc/quant/q4_k_copied.cuh"
 #include "zinc/quant/q4_k_piece.cuh"
 #include "zinc/quant/q4_k_tiles.cuh"
 
@@ -20,13 +17,6 @@ namespace tile = dmmv_q4k_moe_tile;
 
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q4k_moe(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* routing, dmmv_q4k_moe_push p) {
-  if constexpr (tile::copied > 0) {
-    const uint32_t misfit = p.expert_stride % 16 + p.x_offset % 16 + p.x_expert_stride % 4;
-    if (zinc::is_copied_set<zinc::CopiedQ4K>(p.n_slots, p.m, p.k, p.k, misfit, tile::copied, tile::few)) {
-      zinc::dmmv_moe<zinc::CopiedExperts<zinc::CopiedQ4K>>(weights, x, y, routing, p);
-      return;
-    }
-  }
   if (zinc::is_few_staged(p.n_slots, p.m, p.k, p.k, p.expert_stride % 16 + p.x_offset % 16 + p.x_expert_stride % 4,
                           tile::few)) {
     if constexpr (tile::halves == 1) {

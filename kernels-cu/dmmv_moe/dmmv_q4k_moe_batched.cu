@@ -1,4 +1,3 @@
-// zinc::wait_for_previous TEMP
 // For every (token, slot) pair y = W_e x_token for stacked q4_K expert matrices; e from a dense table of ids.
 // Grid: y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the steps of
 // 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of

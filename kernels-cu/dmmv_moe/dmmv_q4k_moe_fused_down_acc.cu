@@ -1,4 +1,3 @@
-// zinc::wait_for_previous TEMP
 // y += sum over slots of p_j W_e x_j for stacked q4_K expert matrices; e = routing[j], p_j its weight.
 // Of at most `few` weights in all slots: grid x over row groups of `few_rows`; see dmmv_few.cuh.
 // Else: grid x over tiles of 16 rows, walked with the grid's stride; the steps of 256 columns of all slots are dealt
@@ -6,10 +5,8 @@
 // steps at most; more, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
 #include "zinc/dmmv_q4k_moe_fused_down_acc.h"
 
-#include "zinc/dmmv_copied.cuh"
 #include "zinc/dmmv_few.cuh"
 #include "zinc/dmmv_moe_tiles.cuh"
-#include "zinc/quant/q4_k_copied.cuh"
 #include "zinc/quant/q4_k_piece.cuh"
 #include "zinc/quant/q4_k_tiles.cuh"
 
@@ -18,13 +15,6 @@ namespace tile = dmmv_q4k_moe_fused_down_acc_tile;
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q4k_moe_fused_down_acc(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* routing,
                                 dmmv_q4k_moe_fused_down_acc_push p) {
-  if constexpr (tile::copied > 0) {
-    const uint32_t misfit = p.expert_stride % 16;
-    if (zinc::is_copied_set<zinc::CopiedQ4K>(p.n_used, p.m, p.k, p.n_used * p.k, misfit, tile::copied, tile::few)) {
-      zinc::moe_down_copied<zinc::CopiedQ4K>(weights, x, y, zinc::RouterWeights{routing, p.n_used}, true, p);
-      return;
-    }
-  }
   if constexpr (tile::few > 0) {
     if (zinc::is_few_staged(p.n_used, p.m, p.k, p.n_used * p.k, p.expert_stride % 16, tile::few)) {
       using Few = zinc::FewShape<zinc::Q4KPiece, tile::few_rows>;

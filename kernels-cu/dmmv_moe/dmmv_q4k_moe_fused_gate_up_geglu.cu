@@ -1,4 +1,3 @@
-// zinc::wait_for_previous TEMP
 // Per routing slot y_j = gelu(G_e x) * (U_e x) for stacked q4_K experts, up rows after the gate rows of each.
 // Of at most `few` weights in all slots: grid y over slots, x over 16 rows; see dmmv_few_halves.cuh.
 // Else: grid y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the

@@ -1,4 +1,3 @@
-// zinc::wait_for_previous TEMP
 // y = sum over slots of p_j s_e W_e x_j for stacked q5_1 expert matrices; e = routing[j], p_j its weight, s_e the
 // expert factor.
 // Of at most `few` weights in all slots: grid x over row groups of `few_rows`; see dmmv_few.cuh.
@@ -7,10 +6,8 @@
 // steps at most; more, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
 #include "zinc/dmmv_q5_1_moe_fused_down_acc_scaled.h"
 
-#include "zinc/dmmv_copied.cuh"
 #include "zinc/dmmv_few.cuh"
 #include "zinc/dmmv_moe_tiles.cuh"
-#include "zinc/quant/q5_1_copied.cuh"
 #include "zinc/quant/q5_1_piece.cuh"
 #include "zinc/quant/q5_1_tiles.cuh"
 
@@ -19,14 +16,6 @@ namespace tile = dmmv_q5_1_moe_fused_down_acc_scaled_tile;
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q5_1_moe_fused_down_acc_scaled(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* routing,
                                         const float* expert_scales, dmmv_q5_1_moe_fused_down_acc_scaled_push p) {
-  if constexpr (tile::copied > 0) {
-    const uint32_t misfit = p.expert_stride % 16 + p.x_offset % 16 + p.x_expert_stride % 4;
-    if (zinc::is_copied_set<zinc::CopiedQ5_1>(p.n_used, p.m, p.k, p.n_used * p.k, misfit, tile::copied, tile::few)) {
-      zinc::moe_down_copied<zinc::CopiedQ5_1>(weights, x, y,
-                                              zinc::ScaledRouterWeights{routing, p.n_used, expert_scales}, false, p);
-      return;
-    }
-  }
   if constexpr (tile::few > 0) {
     const uint32_t misfit = p.expert_stride % 16 + p.k % 256 + p.x_offset % 16 + p.x_expert_stride % 4;
     if (zinc::is_few_staged(p.n_used, p.m, p.k, p.n_used * p.k, misfit, tile::few)) {

@@ -1,4 +1,3 @@
-// zinc::wait_for_previous TEMP
 // Per routing slot y_j = W_e x_j for stacked q5_K expert matrices; e = routing[j], x_j shared or one per slot.
 // Of at most `few` weights in all slots: grid y over slots, x over row groups of `few_rows`; see dmmv_few.cuh.
 // Else: grid y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the
@@ -7,10 +6,8 @@
 // in stretches of `columns` columns.
 #include "zinc/dmmv_q5k_moe_kpar.h"
 
-#include "zinc/dmmv_copied.cuh"
 #include "zinc/dmmv_few.cuh"
 #include "zinc/dmmv_moe_tiles.cuh"
-#include "zinc/quant/q5_k_copied.cuh"
 #include "zinc/quant/q5_k_piece.cuh"
 #include "zinc/quant/q5_k_tiles.cuh"
 
@@ -19,13 +16,6 @@ namespace tile = dmmv_q5k_moe_kpar_tile;
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q5k_moe_kpar(const uint8_t* weights, const uint8_t* x, uint8_t* y, const uint32_t* routing,
                       dmmv_q5k_moe_kpar_push p) {
-  if constexpr (tile::copied > 0) {
-    const uint32_t misfit = p.expert_stride % 16;
-    if (zinc::is_copied_set<zinc::CopiedQ5K>(p.n_slots, p.m, p.k, p.k, misfit, tile::copied, tile::few)) {
-      zinc::dmmv_moe<zinc::CopiedExperts<zinc::CopiedQ5K>>(weights, x, y, routing, p);
-      return;
-    }
-  }
   if constexpr (tile::few > 0) {
     if (zinc::is_few_staged(p.n_slots, p.m, p.k, p.k, p.expert_stride % 16, tile::few)) {
       using Few = zinc::FewExperts<zinc::FewShape<zinc::Q5KPiece, tile::few_rows>>;

@@ -1,4 +1,3 @@
-// zinc::wait_for_previous TEMP
 // Per routing slot y_j = W_e x_j for stacked q6_K expert matrices; e = routing[j], x_j shared or one per slot.
 // Grid: y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the steps of
 // 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of

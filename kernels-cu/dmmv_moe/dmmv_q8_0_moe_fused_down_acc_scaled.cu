@@ -1,4 +1,3 @@
-// zinc::wait_for_previous TEMP
 // y = sum over slots of p_j s_e W_e x_j for stacked q8_0 expert matrices; e = routing[j], p_j its weight, s_e the
 // expert factor.
 // Grid: x over tiles of 16 rows, walked with the grid's stride; the steps of 256 columns of all slots are dealt out to

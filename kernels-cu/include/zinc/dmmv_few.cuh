@@ -98,7 +98,7 @@ struct FewSlots {
   struct Term {
     const uint8_t* matrix[1];
     const float* x;
-    float weight;
+    typename Weights::Weight weight;
 
     ZINC_DEVICE float weighted(float dot) const { return weight * dot; }
   };
@@ -247,7 +247,7 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms ter
     }
     float4 x[fours];
     if constexpr (Piece::staged) {
-      keep_early(piece);
+      if constexpr (decltype(early)::any) keep_early(piece, row_size == 0);
       early.end();
       const float* const from = term.x + at.c / StagedVector::columns * StagedVector::columns;
 #pragma unroll
@@ -349,6 +349,8 @@ struct FewExperts {
 
 // The early reads of a sum of slots. At their end the old value of a row that the thread finishes is asked for.
 struct DownReads {
+  static constexpr bool any = true;
+
   EarlyReads early;
   StoreExpected& store;
   bool finishes;

@@ -74,7 +74,7 @@ struct WeightedSlots {
   static constexpr bool weighted = true;
   struct Key {
     uint32_t expert;
-    float weight;
+    typename Weights::Weight weight;
   };
 
   const Experts<1>& experts;
@@ -154,7 +154,7 @@ class DirectUnit {
   }
   ZINC_DEVICE void loaded() const {}
   ZINC_DEVICE void wait() const {}
-  ZINC_DEVICE void keep() const { keep_early(rows_); }
+  ZINC_DEVICE void keep(bool never) const { keep_early(rows_, never); }
   template <class Use>
   ZINC_DEVICE void use(unsigned j, uint32_t, const typename Tiles::Lane&, Use use) const {
     use(rows_[j][0], rows_[j][1]);
@@ -185,7 +185,7 @@ class StagedUnit {
   }
   ZINC_DEVICE void loaded() const { async_commit(); }
   ZINC_DEVICE void wait() const { async_wait<0>(); }
-  ZINC_DEVICE void keep() const {}
+  ZINC_DEVICE void keep(bool) const {}
   template <class Use>
   ZINC_DEVICE void use(unsigned j, uint32_t row_size, const typename Tiles::Lane& lane, Use use) const {
     __syncwarp();
@@ -230,9 +230,9 @@ ZINC_DEVICE bool tile_terms(uint8_t* shared, const Terms& terms, const Units<Sha
 
   const ExpertMemory<Tiles, Shape, matrices> memory{shared, units.most()};
   typename select<(Tiles::pitch > 0), StagedUnit<Tiles, parts>, DirectUnit<Tiles, parts>>::type weights(memory.stage());
-  float factor;
+  auto factor = first_key;
   const auto load = [&](uint32_t tile, typename Terms::Key key) {
-    if constexpr (Terms::weighted) factor = key.weight;
+    if constexpr (Terms::weighted) factor = key;
     const uint32_t step_at = next.step * Tiles::step_bytes;
     const uint32_t tile_at = tile * tile_rows * bytes + step_at;
     const uint32_t rows = m - tile * tile_rows;
@@ -246,7 +246,7 @@ ZINC_DEVICE bool tile_terms(uint8_t* shared, const Terms& terms, const Units<Sha
   };
   if (first_tile < tiles) {
     load(first_tile, first_key);
-    weights.keep();
+    weights.keep(bytes == 0);
   }
   ready();
 
@@ -300,7 +300,11 @@ ZINC_DEVICE bool tile_terms(uint8_t* shared, const Terms& terms, const Units<Sha
                       });
 #pragma unroll
           for (unsigned r = 0; r < 2; ++r) {
-            sum[j][r] = Terms::weighted ? fmaf(factor, product[r][0], sum[j][r]) : sum[j][r] + product[r][0];
+            if constexpr (Terms::weighted) {
+              sum[j][r] = fmaf(factor.weight, product[r][0], sum[j][r]);
+            } else {
+              sum[j][r] += product[r][0];
+            }
           }
         }
         const uint32_t next_tile = unit + 1 < own ? tile : tile + tile_stride;

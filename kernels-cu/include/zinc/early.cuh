@@ -24,6 +24,8 @@ class EarlyReads {
   bool allowed_ = may_read_early();
 
  public:
+  static constexpr bool any = true;
+
   ZINC_DEVICE EarlyReads() {
     if (!allowed_) wait_for_previous();
   }
@@ -32,23 +34,29 @@ class EarlyReads {
   }
 };
 
-// Keeps the loads of a struct of words where they are written: before the end of early reads, not where they are
-// needed.
-template <class Words>
-ZINC_DEVICE void keep_early([[maybe_unused]] const Words& loaded) {
-#ifndef ZINC_EMULATOR
-  uint32_t words[sizeof(Words) / sizeof(uint32_t)];
-  memcpy(words, &loaded, sizeof(words));
-#pragma unroll
-  for (const uint32_t word : words) asm volatile("" ::"r"(word));
-#endif
-}
-
 // The same for kernels that read nothing early.
 class NothingEarly {
  public:
+  static constexpr bool any = false;
+
   ZINC_DEVICE NothingEarly() { wait_for_previous(); }
   ZINC_DEVICE void end() const {}
 };
+
+// Keeps loads of a struct of words where they are written: before the end of early reads, where the compiler would put
+// off some until they are needed. `never` is false, which the compiler does not know.
+template <class Words>
+ZINC_DEVICE void keep_early([[maybe_unused]] const Words& loaded, [[maybe_unused]] bool never) {
+#ifndef ZINC_EMULATOR
+  if (never) {
+    uint32_t words[sizeof(Words) / sizeof(uint32_t)];
+    memcpy(words, &loaded, sizeof(words));
+    uint32_t all = 0;
+#pragma unroll
+    for (const uint32_t word : words) all ^= word;
+    asm volatile("st.shared.u32 [%0], %0;" ::"r"(all));
+  }
+#endif
+}
 
 }  // namespace zinc

@@ -315,6 +315,7 @@ impl Loader<'_> {
         let launch = parse::launch_file(&wanted, kernel, &text)?;
         if self.tolerance == Tolerance::Strict
             && let Some(code) = self.read(&kernel.cu)
+            && launch.early.is_empty()
             && launch.overlap != code.contains(WAIT)
         {
             let problem = Problem::Launch(

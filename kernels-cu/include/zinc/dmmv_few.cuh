@@ -235,27 +235,39 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms ter
   auto at = place_at(c);
   typename Piece::Place piece_at(at.c);
   const auto early = ready(terms);
-  if (!Piece::staged || columns == 0) early.end();
+  static_assert(Piece::staged || !early.any, "they end with the first pieces, which are the last ones, too");
+  if (columns == 0) early.end();
 #pragma unroll(Piece::staged ? 1 : 2)
   while (Piece::staged ? columns > 0 : c < columns) {
     const auto term = terms.term(at);
+    float4 x[fours];
+    const auto ask = [&] {
+      if constexpr (Piece::staged) {
+        const float* const from = term.x + at.c / StagedVector::columns * StagedVector::columns;
+#pragma unroll
+        for (unsigned i = 0; i < fours; ++i) {
+          const unsigned q = StagedVector::threads * i + lane;
+          async_copy_passing<true>(shared_place(staged + Piece::position(q)), from + 4 * q);
+        }
+        async_commit();
+      } else {
+#pragma unroll
+        for (unsigned i = 0; i < fours; ++i) x[i] = __ldg(reinterpret_cast<const float4*>(term.x + at.c) + i);
+      }
+    };
+    if constexpr (!early.any) ask();
     Piece piece[sums];
 #pragma unroll
     for (unsigned i = 0; i < sums; ++i) {
       const uint8_t* const matrix = term.matrix[i / rows];
       piece[i].load(matrix + first_at + min(i % rows, last) * row_size, piece_at.in(matrix));
     }
-    float4 x[fours];
-    if constexpr (Piece::staged) {
-      if constexpr (decltype(early)::any) keep_early(piece, row_size == 0);
+    if constexpr (early.any) {
+      keep_early(piece, row_size == 0);
       early.end();
-      const float* const from = term.x + at.c / StagedVector::columns * StagedVector::columns;
-#pragma unroll
-      for (unsigned i = 0; i < fours; ++i) {
-        const unsigned q = StagedVector::threads * i + lane;
-        async_copy_passing<true>(shared_place(staged + Piece::position(q)), from + 4 * q);
-      }
-      async_commit();
+      ask();
+    }
+    if constexpr (Piece::staged) {
       // What the vote says does not matter. It needs all that was loaded, so that no load is put off until products of
       // other rows are done.
       uint32_t words = 0;
@@ -266,9 +278,6 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms ter
       __syncwarp();
 #pragma unroll
       for (unsigned i = 0; i < fours; ++i) x[i] = staged[Piece::position(Piece::four(lane, i))];
-    } else {
-#pragma unroll
-      for (unsigned i = 0; i < fours; ++i) x[i] = __ldg(reinterpret_cast<const float4*>(term.x + at.c) + i);
     }
     const typename Piece::Vector vector(x);
 #pragma unroll

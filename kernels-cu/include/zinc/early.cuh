@@ -47,7 +47,7 @@ class NothingEarly {
 // off some until they are needed. `never` is false, which the compiler does not know.
 template <class Words>
 ZINC_DEVICE void keep_early([[maybe_unused]] const Words& loaded, [[maybe_unused]] bool never) {
-#ifndef ZINC_EMULATOR
+#if !defined(ZINC_EMULATOR) && ZINC_ARCH >= 90
   if (never) {
     uint32_t words[sizeof(Words) / sizeof(uint32_t)];
     memcpy(words, &loaded, sizeof(words));

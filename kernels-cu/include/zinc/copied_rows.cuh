@@ -45,9 +45,15 @@ struct BlockOfMany {
   uint32_t blocks = gridDim.x;
 };
 
+// A bool that is known when the kernel is compiled.
+template <bool value>
+struct Known {
+  ZINC_DEVICE constexpr operator bool() const { return value; }
+};
+
 // How a block goes through its rows: tiles of some rows of each matrix, each in one or two chunks of columns. Terms are
-// what is multiplied; see dmmv_few.cuh.
-template <class Copied, class Terms, unsigned most_rows = copied_rows>
+// what is multiplied; see dmmv_few.cuh. Two is bool or Known.
+template <class Copied, class Terms, class Two = bool, unsigned most_rows = copied_rows>
 struct CopiedWork {
   static constexpr unsigned chunk_columns = copied_warps * step_columns;
   static constexpr unsigned pitch = Copied::pitch;
@@ -66,20 +72,20 @@ struct CopiedWork {
   PhaseBarrier* come;
   uint8_t* rows;
   BlockOfMany share;
-  bool two;                                // chunks
+  Two two;                                 // chunks
   typename Terms::Part part[most_chunks];  // of a chunk, that the lane asks for
   bool asks[most_chunks];
   uint32_t row_tiles = 0;
 
   // With barrier_bytes bytes from `memory` on, and those of the rows behind them. All threads of the block call it.
-  ZINC_DEVICE CopiedWork(const Terms& terms, uint32_t m, uint8_t* memory, const BlockOfMany& share = {})
+  ZINC_DEVICE CopiedWork(const Terms& terms, uint32_t m, uint8_t* memory, Two two, const BlockOfMany& share = {})
       : terms(terms),
         m(m),
         columns(terms.columns()),
         come(reinterpret_cast<PhaseBarrier*>(memory)),
         rows(memory + barrier_bytes),
         share(share),
-        two(columns > chunk_columns),
+        two(two),
         part{own_part(0), own_part(1)} {
     uint32_t parts[most_chunks];
 #pragma unroll
@@ -113,7 +119,10 @@ struct CopiedWork {
     return terms.part(chunk_from(chunk), chunk_to(chunk), lane_id());
   }
   ZINC_DEVICE uint32_t room() const { return two ? Copied::room_of_two : Copied::room; }
+  // Whether all that a block may have finds room at once.
+  ZINC_DEVICE bool all_room() const { return two ? 2 * most_tiles <= Copied::room_of_two : most_tiles <= Copied::room; }
   ZINC_DEVICE uint32_t slot(uint32_t number) const {
+    if (all_room()) return number;
     return two ? number % Copied::room_of_two : number % Copied::room;
   }
   // Where the chunk's rows lie.
@@ -135,11 +144,11 @@ struct CopiedWork {
     }
   }
   ZINC_DEVICE void wait(uint32_t number) const {
-    phase_wait(come[slot(number)], (two ? number / Copied::room_of_two : number / Copied::room) % 2);
+    phase_wait(come[slot(number)], all_room() ? 0 : (two ? number / Copied::room_of_two : number / Copied::room) % 2);
   }
   // Frees the room of a chunk that all warps have taken, where that is needed.
   ZINC_DEVICE void free(uint32_t number) const {
-    if (number + room() >= count()) return;
+    if (all_room() || number + room() >= count()) return;
     __syncthreads();
     ask(number + room());
   }

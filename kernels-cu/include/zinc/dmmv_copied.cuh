@@ -8,13 +8,15 @@
 // it and what copied_rows.cuh wants, with
 //   Format
 //   across                           whether the lanes of a quad deal out the blocks' words; see SplitStep
+//   sides                            1, or 2 where both halves of a block have sums of their own
 //   keeps_columns                    whether the vector's numbers stay in registers from tile to tile
 //   pitch                            such that reads of eight rows meet different banks
 //   load(address of the step)        what the lane takes
 //   halves<i>(word, odd)             numbers 0 and 2 of a word of the lane's i-th block, or 1 and 3; `across`, word
 //                                    4 s + j is that of half s of the i-th block of part j
-//   weighted(dots, vector)           the sum over the lane's blocks, of dot products of these numbers: dots[i][s] of
-//                                    words 4 s .. 4 s + 3
+//   weighted(dots, columns)          the sum over the lane's blocks, of dot products of these numbers: dots[i][s] of
+//                                    words 4 s .. 4 s + 3, or dots[i][0] of all; columns.scale[i] and sum[i] are those
+//                                    of the vector
 #pragma once
 
 #include "zinc/copied_rows.cuh"
@@ -42,58 +44,64 @@ struct CopiedWeights {
   // The operands that a lane has of a step of the vector.
   struct Columns {
     uint32_t words[2][Step::words][2];
+    float scale[2];
+    float sum[2];
 
     ZINC_DEVICE void load(const Step& step) {
       const Lane lane(reinterpret_cast<const uint8_t*>(&step));
+      const unsigned part = lane_id() % 4;
 #pragma unroll
-      for (unsigned i = 0; i < 2; ++i) lane.load(words[i], i);
+      for (unsigned i = 0; i < 2; ++i) {
+        lane.load(words[i], i);
+        scale[i] = step.scale[Copied::block(part, i)];
+        if constexpr (Copied::has_minimum) sum[i] = step.sum[Copied::block(part, i)];
+      }
     }
   };
 
   template <class Weigh>
-  ZINC_DEVICE void add_to(float (&sum)[2], const Columns& columns, const Step& vector, Weigh weigh) const {
-    float dots[2][2][2];  // [row][block][half]
+  ZINC_DEVICE void add_to(float (&sum)[2], const Columns& columns, Weigh weigh) const {
+    constexpr unsigned sides = Copied::sides;
+    float dots[2][2][sides];  // [row][block][half]
     for_constants<2>([&](auto block) {
       constexpr unsigned i = decltype(block)::index;
-      float dot[2][4] = {};
+      float dot[sides][4] = {};
 #pragma unroll
       for (unsigned n = 0; n < Step::words; ++n) {
         const unsigned w = n % 2 * 4 + n / 2;
         const uint32_t a[4] = {rows[0].template halves<i>(w, 0), rows[1].template halves<i>(w, 0),
                                rows[0].template halves<i>(w, 1), rows[1].template halves<i>(w, 1)};
-        mma_half(dot[n % 2], a, columns.words[i][w]);
+        mma_half(dot[n % sides], a, columns.words[i][w]);
       }
 #pragma unroll
       for (unsigned h = 0; h < 2; ++h) {
 #pragma unroll
-        for (unsigned s = 0; s < 2; ++s) dots[h][i][s] = dot[s][2 * h] + dot[s][2 * h + 1];
+        for (unsigned s = 0; s < sides; ++s) dots[h][i][s] = dot[s][2 * h] + dot[s][2 * h + 1];
       }
     });
 #pragma unroll
-    for (unsigned h = 0; h < 2; ++h) sum[h] += weigh(rows[h].weighted(dots[h], vector));
+    for (unsigned h = 0; h < 2; ++h) sum[h] += weigh(rows[h].weighted(dots[h], columns));
   }
 };
 
-// Products of the terms' matrices with their vectors, summed over the terms, as finish(row, 0, dots) makes them.
-// ready(terms) is called once, before anything is read, and what it returns is ended before a vector is.
-template <class Copied, unsigned most_rows = copied_rows, class Terms, class Ready, class Finish>
-ZINC_DEVICE void copied_terms(Terms terms, uint32_t m, Ready ready, Finish finish, const BlockOfMany& share = {}) {
-  using Work = CopiedWork<Copied, Terms, most_rows>;
+// Rows of one chunk of columns, or of `two`.
+template <class Copied, bool two, unsigned most_rows, class Terms, class Ready, class Finish>
+ZINC_DEVICE void copied_chunks(Terms terms, uint32_t m, Ready ready, Finish finish, const BlockOfMany& share) {
+  using Work = CopiedWork<Copied, Terms, Known<two>, most_rows>;
   using Weights = CopiedWeights<Copied>;
   using Step = typename Weights::Step;
-  using TileSums = HalvesSums<1>;
-  constexpr unsigned chunks = Work::most_chunks;
+  constexpr unsigned chunks = two ? 2 : 1;
   static_assert(Work::tile_rows == halves_rows);
   ZINC_DYNAMIC_SHARED(uint8_t, shared);
   const uint32_t steps = terms.columns() / step_columns;
   Step* const vector = reinterpret_cast<Step*>(shared);
   const unsigned warp = warp_id();
   const auto reads = ready(terms);
-  const auto term_at = [&](unsigned chunk) {
-    return terms.term(terms.place(min(chunk * copied_warps + warp, steps - 1) * step_columns));
+  const auto place_of = [&](unsigned chunk) {
+    return terms.place(min(chunk * copied_warps + warp, steps - 1) * step_columns);
   };
-  const typename Terms::Term term[chunks] = {term_at(0), term_at(1)};
-  const Work work(terms, m, shared + steps * sizeof(Step), share);
+  const typename Terms::Term term[2] = {terms.term(place_of(0)), terms.term(place_of(chunks - 1))};
+  const Work work(terms, m, shared + steps * sizeof(Step), {}, share);
   work.begin();
   const SharedAddress lane_rows = SharedAddress(work.rows) + (lane_id() / 4 * Work::pitch + warp * Copied::step_bytes);
   const uint32_t count = work.count();
@@ -101,18 +109,17 @@ ZINC_DEVICE void copied_terms(Terms terms, uint32_t m, Ready ready, Finish finis
   // Takes a chunk to registers, whose room is free then. The last chunk of a row is not for all warps.
   const auto take = [&](uint32_t number) {
     work.wait(number);
-    if (work.chunk(number) * copied_warps + warp < steps) weights.load(lane_rows + work.place(number));
+    if (!two || work.chunk(number) * copied_warps + warp < steps) weights.load(lane_rows + work.place(number));
     work.free(number);
   };
   // Only what frees room that is needed is taken before the vector is asked for.
-  const bool early = count > work.room();
+  const bool early = !work.all_room() && count > work.room();
   if (early) take(0);
   reads.end();
   float4 columns[chunks][2];
 #pragma unroll
   for (unsigned i = 0; i < chunks; ++i) {
-    const uint32_t c = terms.place(min(i * copied_warps + warp, steps - 1) * step_columns).c;
-    const float4* const from = reinterpret_cast<const float4*>(term[i].x + c) + 2 * lane_id();
+    const float4* const from = reinterpret_cast<const float4*>(term[i].x + place_of(i).c) + 2 * lane_id();
     columns[i][0] = __ldg(from);
     columns[i][1] = __ldg(from + 1);
   }
@@ -121,45 +128,67 @@ ZINC_DEVICE void copied_terms(Terms terms, uint32_t m, Ready ready, Finish finis
 #pragma unroll 1
   for (unsigned i = 0; i < chunks; ++i) {
     const uint32_t step = i * copied_warps + warp;
-    if (step >= steps) break;
+    if (two && step >= steps) break;
     unfit = vector[step].put(columns[0][0], columns[0][1], step) || unfit;
-    columns[0][0] = columns[1][0];
-    columns[0][1] = columns[1][1];
+    columns[0][0] = columns[chunks - 1][0];
+    columns[0][1] = columns[chunks - 1][1];
   }
   __syncwarp();
-  float sums[Work::most_tiles] = {};
+  // The memory of a warp's part of the vector is for sums when it is not needed any more.
+  const HalvesSums<Terms::matrices> all{reinterpret_cast<float*>(shared), sizeof(Step) / sizeof(float), share.block,
+                                        share.blocks};
+  const HalvesSums<1> each{all.memory, all.stride, share.block, share.blocks};
+  constexpr bool keeps = !two && Copied::keeps_columns;
+  [[maybe_unused]] float sums[Work::most_tiles] = {};
   float sum[2] = {};
   typename Weights::Columns own;
-  const bool reload = work.two || !Copied::keeps_columns;
-  if (!reload) own.load(vector[warp]);
+  if constexpr (keeps) {
+    own.load(vector[warp]);
+    __syncwarp();
+  }
 #pragma unroll 1
   for (uint32_t number = 0; number < count; ++number) {
     const uint32_t step = work.chunk(number) * copied_warps + warp;
-    if (step < steps) {
-      if (reload) own.load(vector[step]);
-      weights.add_to(sum, own, vector[step], [&](float dot) {
-        const float weighted[chunks] = {term[0].weighted(dot), term[1].weighted(dot)};
+    if (!two || step < steps) {
+      if (!keeps) own.load(vector[step]);
+      weights.add_to(sum, own, [&](float dot) {
+        const float weighted[] = {term[0].weighted(dot), term[1].weighted(dot)};
         return work.chunk(number) == 0 ? weighted[0] : weighted[1];
       });
     }
     if (work.ends(number)) {
-      const float of_quad = TileSums::of_quad(sum);
+      const float of_quad = HalvesSums<1>::of_quad(sum);
+      if constexpr (keeps) {
+        each.put(work.tile(number), of_quad);
+      } else {
 #pragma unroll
-      for (unsigned i = 0; i < Work::most_tiles; ++i) sums[i] = work.tile(number) == i ? of_quad : sums[i];
+        for (unsigned i = 0; i < Work::most_tiles; ++i) sums[i] = work.tile(number) == i ? of_quad : sums[i];
+      }
       sum[0] = 0.0f;
       sum[1] = 0.0f;
     }
     if (number + 1 < count) take(number + 1);
   }
-  // The warp is done with its part of the vector.
-  __syncwarp();
-  const HalvesSums<Terms::matrices> all{reinterpret_cast<float*>(shared), sizeof(Step) / sizeof(float), share.block,
-                                        share.blocks};
-  const TileSums each{all.memory, all.stride, share.block, share.blocks};
+  if constexpr (!keeps) {
+    // The warp is done with its part of the vector.
+    __syncwarp();
 #pragma unroll
-  for (unsigned i = 0; i < Work::most_tiles; ++i) each.put(i, sums[i]);
+    for (unsigned i = 0; i < Work::most_tiles; ++i) each.put(i, sums[i]);
+  }
   all.template finish<typename Copied::Format, copied_warps>(work.row_tiles, unfit, terms, m, Work::bytes(terms.k),
                                                              finish);
+}
+
+// Products of the terms' matrices with their vectors, summed over the terms, as finish(row, 0, dots) makes them.
+// ready(terms) is called once, before anything is read, and what it returns is ended before a vector is.
+template <class Copied, unsigned most_rows = copied_rows, class Terms, class Ready, class Finish>
+ZINC_DEVICE void copied_terms(const Terms& terms, uint32_t m, Ready ready, Finish finish,
+                              const BlockOfMany& share = {}) {
+  if (terms.columns() > copied_warps * step_columns) {
+    copied_chunks<Copied, true, most_rows>(terms, m, ready, finish, share);
+  } else {
+    copied_chunks<Copied, false, most_rows>(terms, m, ready, finish, share);
+  }
 }
 
 // y as finish(row, 0, dots) makes it.

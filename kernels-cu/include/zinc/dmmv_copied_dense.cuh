@@ -52,7 +52,7 @@ ZINC_DEVICE void dmmv_copied_dense(const uint8_t* weights, const uint8_t* x, uin
   const uint32_t steps = p.k / step_columns;
   const Terms terms{{weights + p.a_offset}, at_byte<float>(x, p.x_offset), p.k};
   const EarlyReads reads;
-  const Work work(terms, p.m, shared + sum_bytes);
+  const Work work(terms, p.m, shared + sum_bytes, steps > copied_warps);
   work.begin();
   const unsigned warp = warp_id();
   const unsigned lane = lane_id();

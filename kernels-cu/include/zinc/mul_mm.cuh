@@ -183,8 +183,9 @@ struct Operands {
 };
 
 // A tile by warpgroups, with blocks of Shape::block_threads: its outputs, or false in all threads if they would not be
-// as exact as the contracts ask. A barrier of the block comes before, if another tile does.
-template <bool wide, class Number, class Format, class Shape, unsigned bytes, class Push, class Combine>
+// as exact as the contracts ask. A barrier of the block comes before, if another tile does; `more` says whether another
+// one may follow although this one is good.
+template <bool wide, bool more, class Number, class Format, class Shape, unsigned bytes, class Push, class Combine>
 ZINC_DEVICE bool mul_mm_wgmma(const uint8_t* const (&buffer)[Shape::matrices], const float* b, float* d, const Push& p,
                               const TilePlace& place, Combine combine) {
   const Operands<Shape::matrices> operands(buffer, b, p);
@@ -215,10 +216,11 @@ ZINC_DEVICE bool mul_mm_wgmma(const uint8_t* const (&buffer)[Shape::matrices], c
     }
   };
   const RowSource<Format, Shape> from{operands.matrix, p.m, p.k, static_cast<uint32_t>(place.row)};
-  if (half_wgmma_tile<wide>(tile, from, x, place.token, finish)) return true;
+  const bool good = half_wgmma_tile<wide>(tile, from, x, place.token, finish);
+  if (good && !more) return true;
   __syncthreads();
   end_barriers(tile);
-  return false;
+  return good;
 }
 
 // d[t * stride_d + r] = combine(sums of row r of each matrix times token t). a_offset counts bytes, the others floats.
@@ -250,15 +252,15 @@ ZINC_DEVICE void mul_mm_combined(const uint8_t* const (&buffer)[Shape::matrices]
     };
     if (is_wide()) {
       if (small) {
-        if (mul_mm_wgmma<true, Number, Format, Small, bytes>(buffer, b, d, p, place(0), combine)) return;
+        if (mul_mm_wgmma<true, false, Number, Format, Small, bytes>(buffer, b, d, p, place(0), combine)) return;
       } else {
-        if (mul_mm_wgmma<true, Number, Format, Large, bytes>(buffer, b, d, p, place(0), combine)) return;
+        if (mul_mm_wgmma<true, false, Number, Format, Large, bytes>(buffer, b, d, p, place(0), combine)) return;
       }
     } else if constexpr (has_large) {
       if (small) {
-        if (mul_mm_wgmma<false, Number, Format, Small, bytes>(buffer, b, d, p, place(0), combine)) return;
+        if (mul_mm_wgmma<false, false, Number, Format, Small, bytes>(buffer, b, d, p, place(0), combine)) return;
       } else {
-        if (mul_mm_wgmma<false, Number, Format, Large, bytes>(buffer, b, d, p, place(0), combine)) return;
+        if (mul_mm_wgmma<false, false, Number, Format, Large, bytes>(buffer, b, d, p, place(0), combine)) return;
       }
     }
     // Small tiles with numbers of any size, and where outputs are not finite, without tensor cores.
@@ -269,12 +271,12 @@ ZINC_DEVICE void mul_mm_combined(const uint8_t* const (&buffer)[Shape::matrices]
       if constexpr (!has_large) {
         __syncthreads();
         if (!is_wide()) {
-          if (mul_mm_wgmma<false, Number, Format, Small, bytes>(buffer, b, d, p, place(part), combine)) continue;
+          if (mul_mm_wgmma<false, true, Number, Format, Small, bytes>(buffer, b, d, p, place(part), combine)) continue;
         }
       }
       if constexpr (!is_bfloat<Number>) {
         __syncthreads();
-        if (mul_mm_wgmma<false, Bfloat16, Format, Small, bytes>(buffer, b, d, p, place(part), combine)) continue;
+        if (mul_mm_wgmma<false, true, Bfloat16, Format, Small, bytes>(buffer, b, d, p, place(part), combine)) continue;
       }
       const Operands<Shape::matrices> operands(buffer, b, p);
       const auto finish = [&](uint32_t r, uint32_t t, const float (&sums)[Shape::matrices]) {

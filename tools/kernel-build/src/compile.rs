@@ -64,7 +64,16 @@ pub struct Paths<'a> {
     pub scratch: &'a Path,
 }
 
-/// Compiles `cu` (a path below kernels-cu) for `target`.
+/// What nvcc is given.
+#[derive(Debug, Clone, Copy)]
+pub enum Input<'a> {
+    /// A source file, by its path below kernels-cu.
+    Source(&'a str),
+    /// PTX text, which is only assembled.
+    Ptx(&'a [u8]),
+}
+
+/// Compiles `input`, which has the code of `kernel`, for `target`.
 ///
 /// # Errors
 /// Where nvcc cannot be run, fails, or writes nothing; its text is part of the error.
@@ -72,15 +81,20 @@ pub fn compile(
     toolkit: &Toolkit,
     paths: Paths<'_>,
     kernel: &str,
-    cu: &str,
+    input: Input<'_>,
     target: Target,
 ) -> Result<Compiled, CompileError> {
     let name = || kernel.to_owned();
+    let run_error = |source| CompileError::Run {
+        kernel: kernel.to_owned(),
+        target,
+        nvcc: toolkit.nvcc.clone(),
+        source,
+    };
     let (form, extension) = match target.kind {
         ImageKind::Sass => ("-cubin", "cubin"),
         ImageKind::Ptx => ("-ptx", "ptx"),
     };
-    let source = format!("{KERNELS}/{cu}");
     let output_path = paths.scratch.join(format!("{kernel}.{target}.{extension}"));
     let mut command = toolkit.environment.command(&toolkit.nvcc);
     command
@@ -88,22 +102,28 @@ pub fn compile(
         .arg(form)
         .arg(format!("-arch={target}"))
         .args(FLAGS);
-    // The front end makes the names of internal symbols from the full path of the source, unless it is told another.
-    command.args(["-Xcicc", "--orig_src_path_name", "-Xcicc", &source]);
     if toolkit.host.explicit {
         command.arg("-ccbin").arg(&toolkit.host.program);
     }
-    command
-        .args(["-I", &format!("{KERNELS}/include"), "-I"])
-        .arg(paths.generated);
-    command.arg(&source).arg("-o").arg(&output_path);
+    match input {
+        Input::Source(cu) => {
+            let source = format!("{KERNELS}/{cu}");
+            // The front end makes the names of internal symbols from the full path of the source, unless it is told another.
+            command.args(["-Xcicc", "--orig_src_path_name", "-Xcicc", &source]);
+            command
+                .args(["-I", &format!("{KERNELS}/include"), "-I"])
+                .arg(paths.generated);
+            command.arg(&source);
+        }
+        Input::Ptx(text) => {
+            let path = paths.scratch.join(format!("{kernel}.for_{target}.ptx"));
+            std::fs::write(&path, text).map_err(run_error)?;
+            command.arg(path);
+        }
+    }
+    command.arg("-o").arg(&output_path);
     let output = command.output();
-    let output = output.map_err(|source| CompileError::Run {
-        kernel: name(),
-        target,
-        nvcc: toolkit.nvcc.clone(),
-        source,
-    })?;
+    let output = output.map_err(run_error)?;
     let printed = [output.stdout, output.stderr].concat();
     let printed = String::from_utf8_lossy(&printed).into_owned();
     if !output.status.success() {

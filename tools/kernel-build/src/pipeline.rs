@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use cubin_format::{
-    ArchiveBuilder, ArchiveError, Digest, FatbinError, ImageKind, Metadata, NewKernel, NewTarget,
-    Payload, Resources, Target, archive, fatbin,
+    Arch, ArchiveBuilder, ArchiveError, Digest, FatbinError, ImageKind, Metadata, NewKernel,
+    NewTarget, Payload, Resources, Target, archive, fatbin,
 };
 use rayon::prelude::*;
 use zinc_catalog::{Catalog, Kernel, codegen};
 
 use crate::cache::{Cache, Compiled, write_if_changed};
 use crate::check::{self, CheckError};
-use crate::compile::{CompileError, Paths, compile};
+use crate::compile::{CompileError, Input, Paths, compile};
 use crate::environment::Environment;
 use crate::limits;
 use crate::prebuilt::{self, PrebuiltError};
 use crate::sources::{SourceError, Sources};
-use crate::targets::{Request, TargetError};
+use crate::targets::{Request, TargetError, front_end};
 use crate::toolkit::{Toolkit, ToolkitError};
 
 /// Part of every cache key: another number makes every kernel compile again.
@@ -201,7 +201,40 @@ struct Job<'a> {
     kernel: &'a Kernel,
     cu: String,
     target: Target,
+    /// Whose PTX it is assembled from.
+    front_end: Arch,
     key: Digest,
+}
+
+/// Jobs of one kernel that have the same front end's PTX in common, with their numbers; that text itself comes first where
+/// it is one of them.
+struct Group<'a> {
+    jobs: Vec<(usize, &'a Job<'a>)>,
+}
+
+impl Group<'_> {
+    /// Whether the text is made apart from what is assembled from it.
+    fn shares(&self) -> bool {
+        self.jobs.len() > 1
+            || self
+                .jobs
+                .iter()
+                .any(|(_, job)| job.front_end != job.target.arch)
+    }
+}
+
+/// The jobs, those of one front end together.
+fn groups<'a>(jobs: &'a [Job<'a>]) -> Vec<Group<'a>> {
+    let mut groups: BTreeMap<(&str, Arch), Vec<(usize, &Job<'_>)>> = BTreeMap::new();
+    for (number, job) in jobs.iter().enumerate() {
+        let group = groups.entry((&job.kernel.name, job.front_end));
+        group.or_default().push((number, job));
+    }
+    let sorted = |mut jobs: Vec<(usize, &'a Job<'a>)>| {
+        jobs.sort_by_key(|(_, job)| job.target.kind != ImageKind::Ptx);
+        Group { jobs }
+    };
+    groups.into_values().map(sorted).collect()
 }
 
 impl Build<'_> {
@@ -408,6 +441,7 @@ impl Build<'_> {
                 })?
                 .to_owned();
             let closure = sources.closure_hash(&cu)?;
+            let bounds = sources.arch_bounds(&cu)?;
             let own = |target: &&Target| {
                 kernel
                     .specific_archs()
@@ -416,14 +450,19 @@ impl Build<'_> {
             let own = specific.iter().filter(own);
             let all: BTreeSet<Target> = targets.iter().chain(own).copied().collect();
             for target in all {
-                let text = format!(
+                let front_end = front_end(target, &bounds, toolkit);
+                let mut text = format!(
                     "{REVISION}\n{identity}\n{}\n{cu}\n{target}\n{closure}",
                     kernel.name
                 );
+                if front_end != target.arch {
+                    text += &format!("\n{}", front_end.ptx());
+                }
                 jobs.push(Job {
                     kernel,
                     cu: cu.clone(),
                     target,
+                    front_end,
                     key: Digest::of(text.as_bytes()),
                 });
             }
@@ -493,30 +532,46 @@ impl Build<'_> {
         let (failed, done) = (AtomicBool::new(false), AtomicUsize::new(0));
         let started = Instant::now();
         let spoke = AtomicUsize::new(0);
-        let obtain = |job: &Job<'_>| -> Option<Result<(Unit, Made), UnitError>> {
-            if failed.load(Ordering::Relaxed) {
-                return None;
+        let obtain = |group: &Group<'_>| {
+            let mut ptx = None;
+            let mut results = Vec::new();
+            for (number, job) in &group.jobs {
+                if failed.load(Ordering::Relaxed) {
+                    break;
+                }
+                let result = obtain(
+                    toolkit,
+                    &cache,
+                    paths,
+                    job,
+                    group.shares().then_some(&mut ptx),
+                );
+                if matches!(result, Err(UnitError::Compile(_))) {
+                    failed.store(true, Ordering::Relaxed);
+                }
+                let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+                let interval =
+                    (started.elapsed().as_millis() / PROGRESS_INTERVAL.as_millis()) as usize;
+                if spoke.fetch_max(interval, Ordering::Relaxed) < interval {
+                    (self.progress)(done, jobs.len());
+                }
+                results.push((*number, result));
             }
-            let result = obtain(toolkit, &cache, paths, job);
-            if matches!(result, Err(UnitError::Compile(_))) {
-                failed.store(true, Ordering::Relaxed);
-            }
-            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-            let interval = (started.elapsed().as_millis() / PROGRESS_INTERVAL.as_millis()) as usize;
-            if spoke.fetch_max(interval, Ordering::Relaxed) < interval {
-                (self.progress)(done, jobs.len());
-            }
-            Some(result)
+            results
         };
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(limits::jobs(self.environment))
             .build();
         let pool = pool.map_err(|error| write(self.out, io::Error::other(error)))?;
-        let results: Vec<_> =
-            pool.install(|| jobs.par_iter().with_max_len(1).map(obtain).collect());
+        let groups = groups(jobs);
+        let mut results: Vec<_> = pool.install(|| {
+            let results = groups.par_iter().with_max_len(1).map(obtain);
+            results.flatten_iter().collect()
+        });
+        results.sort_unstable_by_key(|(number, _)| *number);
 
         let (mut units, mut made, mut failures) = (Vec::new(), Vec::new(), Vec::new());
-        for result in results.into_iter().flatten() {
+        for (_, result) in results {
             match result {
                 Ok((unit, image)) => {
                     units.push(unit);
@@ -681,22 +736,42 @@ fn image_name(kernel: &str, target: Target) -> String {
     format!("{target}/{kernel}.{extension}")
 }
 
-/// One image from the cache or from nvcc, checked against the contract.
+/// One image from the cache or from nvcc, checked against the contract. Where it shares its front end's text with others,
+/// that is in `shared`, or is put there.
 fn obtain(
     toolkit: &Toolkit,
     cache: &Cache,
     paths: Paths<'_>,
     job: &Job<'_>,
+    mut shared: Option<&mut Option<Compiled>>,
 ) -> Result<(Unit, Made), UnitError> {
     let started = Instant::now();
     let kernel = &job.kernel.name;
+    let is_front_end = job.target == job.front_end.ptx();
     let (compiled, payload, resources, origin) = match cache.get(job.key) {
         Some((compiled, payload)) => {
             let resources = check::check(job.kernel, job.target, &compiled)?;
             (compiled, payload, resources, Origin::Cached)
         }
         None => {
-            let compiled = compile(toolkit, paths, kernel, &job.cu, job.target)?;
+            let source = |target| compile(toolkit, paths, kernel, Input::Source(&job.cu), target);
+            let compiled = match shared.as_deref_mut() {
+                Some(shared) if !is_front_end => {
+                    let front_end = match shared.take() {
+                        Some(front_end) => front_end,
+                        None => source(job.front_end.ptx())?,
+                    };
+                    let front_end = shared.insert(front_end);
+                    let text = Input::Ptx(&front_end.image);
+                    let assembled = compile(toolkit, paths, kernel, text, job.target)?;
+                    let warnings = front_end.warnings.clone() + &assembled.warnings;
+                    Compiled {
+                        warnings,
+                        ..assembled
+                    }
+                }
+                _ => source(job.target)?,
+            };
             let resources = check::check(job.kernel, job.target, &compiled)?;
             let payload =
                 Payload::compress(&compiled.image).map_err(|source| UnitError::Compress {
@@ -710,6 +785,9 @@ fn obtain(
         }
     };
     let milliseconds = started.elapsed().as_millis() as u64;
+    if let (Some(shared), true) = (shared, is_front_end) {
+        *shared = Some(compiled.clone());
+    }
     let Compiled {
         image, warnings, ..
     } = compiled;

@@ -43,6 +43,16 @@ pub enum SourceError {
         /// The directive.
         text: String,
     },
+    /// A use of `ZINC_ARCH` from which the build cannot tell for which architectures the code is the same.
+    #[error("{file}:{line}: `{text}`: ZINC_ARCH is only compared with a number, by >=, < or ==")]
+    ArchUse {
+        /// The file.
+        file: String,
+        /// Its line, from 1.
+        line: usize,
+        /// The line.
+        text: String,
+    },
 }
 
 /// All sources in memory, by their path below [`KERNELS`], with `/` between the parts. Generated headers have their path below
@@ -92,6 +102,23 @@ impl Sources {
                 .iter()
                 .map(|name| (name.as_str(), self.files[name].as_slice())),
         ))
+    }
+
+    /// The numbers with which `file` and what it includes compare the architecture: architectures with none of them above
+    /// the one and up to the other have the same code.
+    ///
+    /// # Errors
+    /// `ComputedInclude`, `ArchUse`.
+    pub fn arch_bounds(&self, file: &str) -> Result<BTreeSet<u32>, SourceError> {
+        let mut bounds = BTreeSet::new();
+        for name in self.closure(file)? {
+            arch_bounds(
+                &name,
+                &String::from_utf8_lossy(&self.files[&name]),
+                &mut bounds,
+            )?;
+        }
+        Ok(bounds)
     }
 
     /// `file` and everything of ours that it includes, directly or not.
@@ -202,6 +229,36 @@ fn includes(file: &str, text: &str) -> Result<Vec<String>, SourceError> {
     Ok(names)
 }
 
+/// Adds the numbers with which a file compares `ZINC_ARCH`.
+fn arch_bounds(file: &str, text: &str, bounds: &mut BTreeSet<u32>) -> Result<(), SourceError> {
+    for (index, line) in text.lines().enumerate() {
+        let code = line.split("//").next().unwrap_or_default().trim();
+        if code.starts_with("#define ZINC_ARCH ") {
+            continue;
+        }
+        for rest in code.split("ZINC_ARCH").skip(1).map(str::trim_start) {
+            let operator = [">=", "==", "<"]
+                .into_iter()
+                .find(|it| rest.starts_with(it));
+            let number = operator.and_then(|operator| {
+                let number = rest[operator.len()..].trim_start();
+                let end = number.find(|c: char| !c.is_ascii_digit());
+                number[..end.unwrap_or(number.len())].parse::<u32>().ok()
+            });
+            let number = number.ok_or_else(|| SourceError::ArchUse {
+                file: format!("{KERNELS}/{file}"),
+                line: index + 1,
+                text: line.trim().to_owned(),
+            })?;
+            bounds.insert(number);
+            if operator == Some("==") {
+                bounds.insert(number + 1);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A relative path without `.` and `..` parts.
 fn normal(path: &str) -> String {
     let mut parts = Vec::new();
@@ -296,5 +353,38 @@ mod tests {
                 .starts_with("kernels-cu/x/k.cu:2: `#include HEADER` names no file"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn arch_bounds_are_those_of_all_files() {
+        let sources = sources(&[
+            (
+                "k.cu",
+                "#include \"a.cuh\"\n#if ZINC_ARCH >= 80 && ZINC_ARCH < 100 || ZINC_ARCH == 90\n// ZINC_ARCH is 75\n#endif",
+            ),
+            (
+                "a.cuh",
+                "#define ZINC_ARCH 0\nconstexpr bool b = ZINC_ARCH >=86;",
+            ),
+        ]);
+        assert_eq!(
+            Vec::from_iter(sources.arch_bounds("k.cu").unwrap()),
+            [80, 86, 90, 91, 100]
+        );
+    }
+
+    #[test]
+    fn other_use_of_the_arch_is_refused_with_its_place() {
+        for text in [
+            "ZINC_ARCH > 89",
+            "ZINC_ARCH <= 89",
+            "f(ZINC_ARCH)",
+            "ZINC_ARCH >= NEW",
+        ] {
+            let error = sources(&[("k.cu", &format!("\n#if {text}\n"))]).arch_bounds("k.cu");
+            let error = error.unwrap_err().to_string();
+            let place = format!("kernels-cu/k.cu:2: `#if {text}`: ");
+            assert!(error.starts_with(&place), "{error}");
+        }
     }
 }

@@ -12,6 +12,24 @@ use crate::toolkit::Toolkit;
 /// Machine code for these covers every GPU from Turing to Blackwell, by compatibility inside a major revision.
 pub const DEFAULT: [u32; 7] = [75, 80, 86, 89, 90, 100, 120];
 
+/// The architecture whose PTX is assembled for `target`: of those of [`DEFAULT`] in its major revision and not above it the
+/// lowest from which on code with these bounds stays the same, so that the front end, which takes longest, runs once for
+/// several. Else its own.
+pub fn front_end(target: Target, bounds: &BTreeSet<u32>, toolkit: &Toolkit) -> Arch {
+    let own = target.arch;
+    if target.kind == ImageKind::Ptx || own.suffix() != Suffix::None {
+        return own;
+    }
+    let same = |low: &u32| bounds.range(low + 1..=own.number()).next().is_none();
+    DEFAULT
+        .into_iter()
+        .filter(|low| *low < own.number())
+        .filter(same)
+        .filter_map(|low| Arch::new(low, Suffix::None).ok())
+        .find(|low| low.major() == own.major() && toolkit.virtuals.contains(low))
+        .unwrap_or(own)
+}
+
 /// Why `ZINC_CUDA_ARCHS` cannot be met.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {

@@ -304,7 +304,7 @@ fn failing_nvcc_shows_its_text_with_kernel_and_arch() {
     let wanted = "kernels-cu/utility/beta.cu(7): error: identifier \"zz\" is undefined";
     assert!(
         error.contains(wanted)
-            && error.contains("kernel beta for sm_90: nvcc failed (exit status: 2)"),
+            && error.contains("kernel beta for compute_90: nvcc failed (exit status: 2)"),
         "{error}"
     );
 }

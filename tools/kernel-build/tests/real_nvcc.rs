@@ -9,7 +9,9 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use cubin_format::{Archive, fatbin};
@@ -92,6 +94,47 @@ fn header_edit_compiles_exactly_what_includes_it() {
 }
 
 #[test]
+fn front_end_runs_once_for_archs_that_code_does_not_tell_apart() {
+    let Some(nvcc) = nvcc() else { return };
+    let project = Project::new();
+    let body = "\n#if ZINC_ARCH >= 86\n y[i] = x[i];\n#else\n y[i] = 0;\n#endif\n";
+    project.kernel("alpha", "#include \"zinc/common.cuh\"", body);
+    // Notes what it is given.
+    let wrapper = project.cache.with_file_name("nvcc");
+    let script = format!(
+        "#!/bin/sh\necho \"$*\" >>\"$0.calls\"\nexec {} \"$@\"\n",
+        nvcc.display()
+    );
+    fs::write(&wrapper, script).unwrap();
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+    let environment = project.environment(&wrapper);
+    let report = project.build(&environment.clone().with("ZINC_CUDA_ARCHS", "80,86,89"));
+    assert_eq!(report.unwrap().units.len(), 2 * 4);
+    let calls = fs::read_to_string(wrapper.with_extension("calls")).unwrap();
+    let of = |kernel: &str, front_end: bool| {
+        let calls = calls.lines().filter(|call| {
+            call.contains(&format!("{kernel}."))
+                && call.split(' ').any(|word| word.ends_with(".cu")) == front_end
+        });
+        let archs = calls.filter_map(|call| call.split("-arch=").nth(1)?.split(' ').next());
+        Vec::from_iter(BTreeSet::from_iter(archs)).join(" ")
+    };
+    // The PTX that the archive has is the newest architecture's own.
+    assert_eq!(of("alpha", true), "compute_86 compute_89 sm_80");
+    assert_eq!(of("alpha", false), "sm_86 sm_89");
+    assert_eq!(of("beta", true), "compute_80 compute_89");
+    assert_eq!(of("beta", false), "sm_80 sm_86 sm_89");
+
+    // The same image, whatever else is built.
+    let image = |out: &str| fs::read(project.root.join(out).join("images/sm_89/alpha.cubin"));
+    let alone = environment
+        .with("ZINC_CUDA_ARCHS", "89")
+        .with("ZINC_CUDA_CACHE", "");
+    project.build_into("alone", &alone).unwrap();
+    assert!(image("alone").unwrap() == image("out").unwrap());
+}
+
+#[test]
 fn compiler_error_names_kernel_arch_and_line() {
     let Some(nvcc) = nvcc() else { return };
     let project = Project::new();
@@ -99,7 +142,7 @@ fn compiler_error_names_kernel_arch_and_line() {
     let error = project.error(&project.environment(&nvcc).with("ZINC_CUDA_ARCHS", "90"));
     let wanted = "kernels-cu/utility/beta.cu(6): error: identifier \"undeclared\" is undefined";
     assert!(
-        error.contains("kernel beta for sm_90: nvcc failed") && error.contains(wanted),
+        error.contains("kernel beta for compute_90: nvcc failed") && error.contains(wanted),
         "{error}"
     );
 }

@@ -12,6 +12,7 @@ namespace zinc {
 struct CopiedMxfp4 {
   using Format = Mxfp4;
   static constexpr bool across = true;
+  static constexpr unsigned sides = 1;
   static constexpr bool keeps_columns = true;
   static constexpr bool has_minimum = false;
   static constexpr bool rotates = true;
@@ -63,13 +64,13 @@ struct CopiedMxfp4 {
     return __byte_perm(bytes & (magnitudes | signs), 0, odd != 0 ? 0x3414u : 0x2404u);
   }
 
-  template <class Vector>
-  ZINC_DEVICE float weighted(const float (&dots)[2][2], const Vector& vector) const {
+  template <class Columns>
+  ZINC_DEVICE float weighted(const float (&dots)[2][sides], const Columns& columns) const {
     float sum = 0.0f;
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
-      const float scale = vector.scale[block(lane_id() % 4, i)] * power_float<14>();
-      sum = fmaf(Mxfp4::power(exponents[i]), (dots[i][0] + dots[i][1]) * scale, sum);
+      const float scale = columns.scale[i] * power_float<14>();
+      sum = fmaf(Mxfp4::power(exponents[i]), dots[i][0] * scale, sum);
     }
     return sum;
   }

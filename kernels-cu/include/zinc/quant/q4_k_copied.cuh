@@ -11,7 +11,8 @@ namespace zinc {
 struct CopiedQ4K {
   using Format = Q4K;
   static constexpr bool across = true;
-  static constexpr bool keeps_columns = false;
+  static constexpr unsigned sides = 1;
+  static constexpr bool keeps_columns = true;
   static constexpr bool has_minimum = true;
   static constexpr bool rotates = false;
   static constexpr unsigned step_bytes = Q4K::block_bytes;
@@ -43,17 +44,12 @@ struct CopiedQ4K {
     return nibble_halves(nibbles[2 * (word % 4) + word / 4] >> (odd != 0 ? 8 : 0), i != 0);
   }
 
-  template <class Vector>
-  ZINC_DEVICE float weighted(const float (&dots)[2][2], const Vector& vector) const {
-    const unsigned part = lane_id() % 4;
+  template <class Columns>
+  ZINC_DEVICE float weighted(const float (&dots)[2][sides], const Columns& columns) const {
     float scaled[2];
-    float sums[2];
 #pragma unroll
-    for (unsigned i = 0; i < 2; ++i) {
-      scaled[i] = (dots[i][0] + dots[i][1]) * vector.scale[block(part, i)];
-      sums[i] = vector.sum[block(part, i)];
-    }
-    return KPieceHead::weighted<-24, -20>(scaled, sums, factors, numbers);
+    for (unsigned i = 0; i < 2; ++i) scaled[i] = dots[i][0] * columns.scale[i];
+    return KPieceHead::weighted<-24, -20>(scaled, columns.sum, factors, numbers);
   }
 };
 

@@ -11,6 +11,7 @@ namespace zinc {
 struct CopiedQ5_0 {
   using Format = Q5_0;
   static constexpr bool across = false;
+  static constexpr unsigned sides = 2;
   static constexpr bool keeps_columns = true;
   static constexpr bool has_minimum = false;
   static constexpr bool rotates = true;
@@ -59,12 +60,12 @@ struct CopiedQ5_0 {
                          upper ? 8 : 4);
   }
 
-  template <class Vector>
-  ZINC_DEVICE float weighted(const float (&dots)[2][2], const Vector& vector) const {
+  template <class Columns>
+  ZINC_DEVICE float weighted(const float (&dots)[2][sides], const Columns& columns) const {
     float sum = 0.0f;
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
-      const float scaled = FifthBit::both(dots[i]) * vector.scale[block(lane_id() % 4, i)];
+      const float scaled = FifthBit::both(dots[i]) * columns.scale[i];
       sum = fmaf(half_to_float(factors[i]), scaled, sum);
     }
     return sum;

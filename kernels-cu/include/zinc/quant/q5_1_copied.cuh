@@ -10,6 +10,7 @@ namespace zinc {
 struct CopiedQ5_1 {
   using Format = Q5_1;
   static constexpr bool across = false;
+  static constexpr unsigned sides = 2;
   static constexpr bool keeps_columns = true;
   static constexpr bool has_minimum = true;
   static constexpr bool rotates = false;
@@ -48,16 +49,15 @@ struct CopiedQ5_1 {
                      upper ? 8 : 4);
   }
 
-  template <class Vector>
-  ZINC_DEVICE float weighted(const float (&dots)[2][2], const Vector& vector) const {
+  template <class Columns>
+  ZINC_DEVICE float weighted(const float (&dots)[2][sides], const Columns& columns) const {
     float sum = 0.0f;
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
-      const unsigned own = block(lane_id() % 4, i);
       const uint32_t factors = words[block_words * i];
-      const float scaled = FifthBit::both(dots[i]) * vector.scale[own];
+      const float scaled = FifthBit::both(dots[i]) * columns.scale[i];
       sum = fmaf(half_to_float(static_cast<uint16_t>(factors)), scaled, sum);
-      sum = fmaf(half_to_float(static_cast<uint16_t>(factors >> 16)), vector.sum[own], sum);
+      sum = fmaf(half_to_float(static_cast<uint16_t>(factors >> 16)), columns.sum[i], sum);
     }
     return sum;
   }

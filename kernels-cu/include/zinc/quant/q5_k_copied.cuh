@@ -11,6 +11,7 @@ namespace zinc {
 struct CopiedQ5K {
   using Format = Q5K;
   static constexpr bool across = true;
+  static constexpr unsigned sides = 1;
   static constexpr bool keeps_columns = true;
   static constexpr bool has_minimum = true;
   static constexpr bool rotates = false;
@@ -51,15 +52,14 @@ struct CopiedQ5K {
                      i == 0 ? 4 : 8);
   }
 
-  template <class Vector>
-  ZINC_DEVICE float weighted(const float (&dots)[2][2], const Vector& vector) const {
-    const unsigned part = lane_id() % 4;
+  template <class Columns>
+  ZINC_DEVICE float weighted(const float (&dots)[2][sides], const Columns& columns) const {
     float scaled[2];
     float sums[2];
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
-      scaled[i] = (dots[i][0] + dots[i][1]) * vector.scale[block(part, i)];
-      sums[i] = vector.sum[block(part, i)];
+      scaled[i] = dots[i][0] * columns.scale[i];
+      sums[i] = columns.sum[i];
     }
     return KPieceHead::weighted<-24, -20>(scaled, sums, factors, numbers);
   }

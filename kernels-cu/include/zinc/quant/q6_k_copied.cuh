@@ -12,6 +12,7 @@ namespace zinc {
 struct CopiedQ6K {
   using Format = Q6K;
   static constexpr bool across = true;
+  static constexpr unsigned sides = 2;
   static constexpr bool keeps_columns = true;
   static constexpr bool has_minimum = false;
   static constexpr bool rotates = true;
@@ -66,17 +67,16 @@ struct CopiedQ6K {
     return subtract_rest(nibble_halves_and_16(low, upper), high, 3, 2 * quarter, 4 + unit);
   }
 
-  template <class Vector>
-  ZINC_DEVICE float weighted(const float (&dots)[2][2], const Vector& vector) const {
-    const unsigned part = lane_id() % 4;
+  template <class Columns>
+  ZINC_DEVICE float weighted(const float (&dots)[2][sides], const Columns& columns) const {
     float sum = 0.0f;
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
       const float both =
           fmaf(SignedQuants::to_float(scales[i], 0), dots[i][0], SignedQuants::to_float(scales[i], 1) * dots[i][1]);
-      sum = fmaf(vector.scale[block(part, i)], both, sum);
+      sum = fmaf(columns.scale[i], both, sum);
     }
-    return half_to_float(factor) * (part >= 2 ? power_float<20>() : power_float<24>()) * sum;
+    return half_to_float(factor) * (lane_id() % 4 >= 2 ? power_float<20>() : power_float<24>()) * sum;
   }
 };
 

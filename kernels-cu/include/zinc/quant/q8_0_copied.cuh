@@ -12,6 +12,7 @@ namespace zinc {
 struct CopiedQ8_0 {
   using Format = Q8_0;
   static constexpr bool across = false;
+  static constexpr unsigned sides = 1;
   static constexpr bool keeps_columns = false;
   static constexpr bool has_minimum = false;
   static constexpr bool rotates = true;
@@ -72,13 +73,13 @@ struct CopiedQ8_0 {
     return exact_halves(sums, one, less);
   }
 
-  template <class Vector>
-  ZINC_DEVICE float weighted(const float (&dots)[2][2], const Vector& vector) const {
+  template <class Columns>
+  ZINC_DEVICE float weighted(const float (&dots)[2][sides], const Columns& columns) const {
     float sum = 0.0f;
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
-      const float scale = vector.scale[block(lane_id() % 4, i)];
-      sum = fmaf(half_to_float(static_cast<uint16_t>(blocks[i].factor)) * scale, dots[i][0] + dots[i][1], sum);
+      const float scale = columns.scale[i];
+      sum = fmaf(half_to_float(static_cast<uint16_t>(blocks[i].factor)) * scale, dots[i][0], sum);
     }
     return sum;
   }

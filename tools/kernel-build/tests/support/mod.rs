@@ -168,14 +168,15 @@ case "$1" in
 esac
 arguments="$*"
 while [ $# -gt 0 ]; do
-  case "$1" in -o) out=$2; shift;; -arch=*) arch=${1#-arch=};; *.cu) source=$1;; esac
+  case "$1" in -o) out=$2; shift;; -arch=*) arch=${1#-arch=};; *.cu|*.ptx) source=$1;; esac
   shift
 done
 echo "$arch $source" >>"$here/calls"
-kernel=$(basename "$source" .cu)
+kernel=$(basename "$source"); kernel=${kernel%%.*}
 steer() { sed -n "s/^.*FAKE $1 *//p" "$source"; }
+front_end=true; case "$source" in *.ptx) front_end=false;; esac
 text=$(steer error); if [ -n "$text" ]; then echo "$source(7): error: $text" >&2; exit 2; fi
-text=$(steer warn); if [ -n "$text" ]; then echo "$source(8): warning: $text" >&2; fi
+text=$(steer warn); if [ -n "$text" ] && $front_end; then echo "$source(8): warning: $text" >&2; fi
 spill=$(steer spill); stack=$(steer stack)
 printf "ptxas info    : Compiling entry function '$kernel' for '$arch'\nptxas info    : Function properties for $kernel\n" >&2
 printf "    ${stack:-0} bytes stack frame, ${spill:-0} bytes spill stores, 0 bytes spill loads\n" >&2
@@ -184,7 +185,7 @@ image=$kernel
 [ "$(steer without)" != "$arch" ] || image=other
 if grep -q 'FAKE params' "$source"; then image=$image.params; fi
 case "$arch" in
-  compute_*) sed "s/NAME/$image/g; s/ARCH/sm_${arch#compute_}/" "$here/ptx" >"$out";;
+  compute_*) { sed "s/NAME/$image/g; s/ARCH/sm_${arch#compute_}/" "$here/ptx"; grep FAKE "$source" | sed 's,^,// ,'; } >"$out";;
   *) cp "$here/$image.$arch" "$out";;
 esac
 "#;

@@ -74,7 +74,6 @@ struct CopiedWork {
   BlockOfMany share;
   Two two;                                 // chunks
   typename Terms::Part part[most_chunks];  // of a chunk, that the lane asks for
-  bool asks[most_chunks];
   uint32_t row_tiles = 0;
 
   // With barrier_bytes bytes from `memory` on, and those of the rows behind them. All threads of the block call it.
@@ -87,16 +86,11 @@ struct CopiedWork {
         share(share),
         two(two),
         part{own_part(0), own_part(1)} {
-    uint32_t parts[most_chunks];
-#pragma unroll
-    for (unsigned i = 0; i < most_chunks; ++i) {
-      parts[i] = i == 0 || two ? terms.parts(chunk_from(i), chunk_to(i)) : 0;
-      asks[i] = lane_id() < parts[i];
-    }
 #pragma unroll
     for (unsigned i = 0; i < most_tiles / matrices; ++i) row_tiles += first_row(matrices * i) < m ? 1 : 0;
     if (threadIdx.x < Copied::room) {
-      phase_make(come[threadIdx.x], tile_rows * (chunk(threadIdx.x) == 0 ? parts[0] : parts[1]));
+      const uint32_t own = chunk(threadIdx.x);
+      phase_make(come[threadIdx.x], tile_rows * terms.parts(chunk_from(own), chunk_to(own)));
     }
     __syncthreads();
   }
@@ -113,10 +107,10 @@ struct CopiedWork {
   ZINC_DEVICE uint32_t count() const { return two ? 2 * tiles() : tiles(); }
   ZINC_DEVICE uint32_t tile(uint32_t number) const { return two ? number / 2 : number; }
   ZINC_DEVICE uint32_t chunk(uint32_t number) const { return two ? number % 2 : 0; }
-  ZINC_DEVICE uint32_t chunk_from(uint32_t chunk) const { return min(chunk * chunk_columns, columns - 1); }
+  ZINC_DEVICE uint32_t chunk_from(uint32_t chunk) const { return chunk * chunk_columns; }
   ZINC_DEVICE uint32_t chunk_to(uint32_t chunk) const { return min((chunk + 1) * chunk_columns, columns); }
   ZINC_DEVICE typename Terms::Part own_part(uint32_t chunk) const {
-    return terms.part(chunk_from(chunk), chunk_to(chunk), lane_id());
+    return terms.part(chunk_from(chunk), chunk_to(chunk));
   }
   ZINC_DEVICE uint32_t room() const { return two ? Copied::room_of_two : Copied::room; }
   // Whether all that a block may have finds room at once.
@@ -131,16 +125,18 @@ struct CopiedWork {
   // By all warps of the block. A lane asks for a part of the columns.
   ZINC_DEVICE void ask(uint32_t number) const {
     const bool second = chunk(number) != 0;
-    if (number >= count() || !(second ? asks[1] : asks[0])) return;
     const typename Terms::Part own = second ? part[1] : part[0];
-    const uint8_t* const matrix = own.matrix(terms, tile(number) % matrices) + bytes(own.place());
+    if (number >= count() || !own.exists()) return;
+    const uint32_t from = chunk_from(chunk(number));
+    const uint32_t begin = own.begin(from);
+    const uint32_t size = bytes(own.end(chunk_to(chunk(number))) - begin);
+    const uint8_t* const matrix = own.matrix(terms, tile(number) % matrices) + bytes(own.place(from));
     const uint32_t row_size = bytes(terms.k);
     const uint32_t first = first_row(tile(number));
-    uint8_t* const shared = rows + place(number) + bytes(own.from - chunk(number) * chunk_columns);
+    uint8_t* const to = rows + place(number) + bytes(begin - from);
 #pragma unroll 2
     for (uint32_t r = warp_id(); r < tile_rows; r += block_warps()) {
-      phase_arrive_with_copy(come[slot(number)], shared + r * pitch, matrix + min(first + r, m - 1) * row_size,
-                             bytes(own.to - own.from));
+      phase_arrive_with_copy(come[slot(number)], to + r * pitch, matrix + min(first + r, m - 1) * row_size, size);
     }
   }
   ZINC_DEVICE void wait(uint32_t number) const {

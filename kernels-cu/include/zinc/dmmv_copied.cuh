@@ -86,7 +86,7 @@ struct CopiedWeights {
 
 // Rows of one chunk of columns, or of `two`.
 template <class Copied, bool two, unsigned most_rows, class Terms, class Ready, class Finish>
-ZINC_DEVICE void copied_chunks(Terms terms, uint32_t m, Ready ready, Finish finish, const BlockOfMany& share) {
+ZINC_DEVICE void copied_chunks(Terms terms, uint32_t m, Ready ready, Finish finish, const BlockOfMany& share = {}) {
   using Work = CopiedWork<Copied, Terms, Known<two>, most_rows>;
   using Weights = CopiedWeights<Copied>;
   using Step = typename Weights::Step;
@@ -199,15 +199,15 @@ ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, co
       FewMatrices<1>{{matrix}, x, k}, m, [](FewMatrices<1>&) { return EarlyReads(); }, finish, share);
 }
 
-// As FewExperts.
+// As FewExperts, of one chunk of columns.
 template <class Copied, unsigned most_rows = copied_rows>
 struct CopiedExperts {
   template <unsigned matrices, class Work>
   static ZINC_DEVICE void run(const Experts<matrices>& experts, const uint32_t* routing, uint32_t, uint32_t m,
                               uint32_t k, Work work) {
     const auto here = work(blockIdx.y);
-    copied_terms<Copied, most_rows>(FewMatrices<matrices>{{}, here.x, k}, m, SlotReady<matrices>{experts, routing},
-                                    here.finish);
+    copied_chunks<Copied, false, most_rows>(FewMatrices<matrices>{{}, here.x, k}, m,
+                                            SlotReady<matrices>{experts, routing}, here.finish);
   }
 };
 

@@ -68,13 +68,13 @@ struct FewMatrices {
     return term;
   }
 
-  // Columns whose bytes lie together in a row.
+  // Of the columns from .. to - 1, those whose bytes lie together in a row: begin .. end - 1, from column `place` of
+  // the row on; and where the first row of the i-th matrix lies.
   struct Part {
-    uint32_t from;
-    uint32_t to;  // the one after the last
-
-    ZINC_DEVICE uint32_t place() const { return from; }
-    // Where the first row of the i-th matrix lies.
+    ZINC_DEVICE bool exists() const { return lane_id() == 0; }
+    ZINC_DEVICE uint32_t begin(uint32_t from) const { return from; }
+    ZINC_DEVICE uint32_t end(uint32_t to) const { return to; }
+    ZINC_DEVICE uint32_t place(uint32_t from) const { return from; }
     ZINC_DEVICE const uint8_t* matrix(const FewMatrices& terms, unsigned i) const {
       uint64_t at = reinterpret_cast<uint64_t>(terms.matrix[0]);
 #pragma unroll
@@ -82,9 +82,9 @@ struct FewMatrices {
       return reinterpret_cast<const uint8_t*>(at);
     }
   };
-  // How many parts some columns are, and the i-th of these.
+  // How many parts some columns are, and that of the lane, if it exists.
   ZINC_DEVICE uint32_t parts(uint32_t, uint32_t) const { return 1; }
-  ZINC_DEVICE Part part(uint32_t from, uint32_t to, unsigned) const { return {from, to}; }
+  ZINC_DEVICE Part part(uint32_t, uint32_t) const { return {}; }
 };
 
 // The weighted sum over slots of the products of their experts: as if rows of the experts lay side by side.
@@ -120,20 +120,24 @@ struct FewSlots {
   }
 
   struct Part {
-    uint32_t from;
-    uint32_t to;
+    uint32_t first;
+    uint32_t last;
     uint32_t c;
-    const uint8_t* first;
+    const uint8_t* expert;
 
-    ZINC_DEVICE uint32_t place() const { return c; }
-    ZINC_DEVICE const uint8_t* matrix(const FewSlots&, unsigned) const { return first; }
+    ZINC_DEVICE bool exists() const { return first < last; }
+    ZINC_DEVICE uint32_t begin(uint32_t) const { return first; }
+    ZINC_DEVICE uint32_t end(uint32_t) const { return last; }
+    ZINC_DEVICE uint32_t place(uint32_t) const { return c; }
+    ZINC_DEVICE const uint8_t* matrix(const FewSlots&, unsigned) const { return expert; }
   };
   ZINC_DEVICE uint32_t parts(uint32_t from, uint32_t to) const { return slot_of(to - 1) - slot_of(from) + 1; }
-  ZINC_DEVICE Part part(uint32_t from, uint32_t to, unsigned i) const {
-    const uint32_t slot = min(slot_of(from) + i, slots - 1);
+  ZINC_DEVICE Part part(uint32_t from, uint32_t to) const {
+    const uint32_t slot = min(slot_of(from) + lane_id(), slots - 1);
     const uint32_t c = slot * k;
-    const uint32_t own = max(from, c);
-    return {own, min(to, c + k), own - c, experts.matrix(0, router.routing[slot])};
+    const uint32_t first = max(from, c);
+    const bool exists = slot_of(from) + lane_id() == slot && first < to;
+    return {first, exists ? min(to, c + k) : first, first - c, experts.matrix(0, router.routing[slot])};
   }
 
  private:

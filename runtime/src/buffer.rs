@@ -172,7 +172,8 @@ impl Buffer {
     /// From then on, whatever would write any part of the buffer or of its clones is refused with [`BufferError::Constant`]:
     /// dispatches that bind it to a parameter that they write, fills, copies, writes and uploads to it, and command lists and
     /// graphs that were recorded before. In return, kernels that read their weights before the kernel ahead of them has ended
-    /// ([`Kernel::early`](zinc_contract::Kernel::early)) are let to do so where these are constant.
+    /// ([`Kernel::early`](zinc_contract::Kernel::early)) always do so where these are constant; others they read so only where
+    /// they directly follow a dispatch, on the same queue or in the same list or graph, that is bound to write none of them.
     ///
     /// The promise is the caller's where the runtime does not see who writes: no thread may give work that writes the buffer to
     /// a queue meanwhile, and other CUDA clients, unchecked dispatches, and other buffers and slices around the same memory

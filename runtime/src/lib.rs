@@ -4,7 +4,8 @@
 //! GPU; a [`Library`] takes an archive of kernels and loads them on first use; a [`Queue`] checks every dispatch against the
 //! kernel's contract and launches it. [`Graph`] replays recorded dispatches, [`Uploader`] streams model weights.
 //! [`Driver::prefer_one_connection`] shortens the start of processes with one stream.
-//! [`Buffer::make_constant`] after the upload lets kernels that read weights early overlap the kernel before them.
+//! [`Buffer::make_constant`] after the upload lets kernels read weights while the kernel before them still runs, whatever
+//! that writes.
 //!
 //! ```no_run
 //! use zinc_runtime::{Device, DeviceSelector, Library, Queue};

@@ -12,9 +12,10 @@ use std::time::Instant;
 use common::{archive, chain, filled, ptx::VADD_PTX, vadd, values};
 use cubin_format::Archive;
 use zinc_contract::KERNELS;
+use zinc_contract::launch::{DmmvQ5_1MoeBuffers, DmmvQ5_1MoePush, dmmv_q5_1_moe};
 use zinc_runtime::{
-    Buffer, BufferError, CommandList, Device, DeviceError, DeviceSelector, DispatchId, Event,
-    Library, LibraryError, Queue, QueueError, StagingOptions, Uploader,
+    Buffer, BufferError, BufferSlice, CommandList, Device, DeviceError, DeviceSelector, DispatchId,
+    Event, Library, LibraryError, Queue, QueueError, StagingOptions, Uploader,
 };
 
 /// The best GPU; none, with a line that says why, where there is none.
@@ -438,6 +439,95 @@ fn gpu_dispatches_that_overlap_keep_their_order() {
     check("captured", 2);
     queue.launch(&built).unwrap();
     check("built", 3);
+}
+
+/// Ids of experts change from step to step, written by a dispatch right before the one that reads them early, or with one
+/// between them, which is when that may read them before it waits. Every expert's products are its number times the columns.
+#[test]
+fn gpu_reads_early_what_the_dispatch_before_the_last_has_written() {
+    const EXPERTS: u32 = 64;
+    const SLOTS: u32 = 8;
+    const M: u32 = 64;
+    const K: u32 = 512;
+    const STEPS: u32 = 300;
+    let Some(path) = std::env::var_os("ZINC_CUBINS") else {
+        println!("skipped, ZINC_CUBINS names no archive");
+        return;
+    };
+    let Some(device) = device() else { return };
+    let kernel = zinc_contract::kernel("dmmv_q5_1_moe").unwrap();
+    assert_eq!(kernel.early, [0, 3], "the test needs such a kernel");
+    let library = Library::new(&device, Archive::read(path.as_ref()).unwrap()).unwrap();
+    let queue = Queue::new(&library).unwrap();
+
+    let expert_bytes = M * K / 32 * 24;
+    let block = |expert: u32| {
+        [
+            &[0, 0],
+            &half::f16::from_f32(expert as f32).to_le_bytes()[..],
+            &[0; 20],
+        ]
+        .concat()
+    };
+    let weights = (0..EXPERTS).flat_map(|expert| block(expert).repeat((M * K / 32) as usize));
+    let weights = Vec::from_iter(weights);
+    let matrices = device.buffer(weights.len() as u64).unwrap();
+    queue.write(matrices.all(), &weights).unwrap();
+    let x = filled(&queue, &[1.0; K as usize]);
+    // Small integers as the bits of floats, to which another kernel adds zeros.
+    let id = |step: u32, slot: u32| (step * 29 + slot * 7) % EXPERTS;
+    let ids = (0..STEPS * SLOTS).map(|at| f32::from_bits(id(at / SLOTS, at % SLOTS)));
+    let ids = filled(&queue, &Vec::from_iter(ids));
+    let zeros = filled(&queue, &[0.0; SLOTS as usize]);
+    let routing = filled(&queue, &[0.0; SLOTS as usize]);
+    let y = device.buffer(u64::from(STEPS * SLOTS * M * 4)).unwrap();
+    let [a, b, c] = operands(&queue, 1 << 20);
+
+    fn part(buffer: &Buffer, step: u32, bytes: u32) -> BufferSlice<'_> {
+        let (start, bytes) = (u64::from(step * bytes), u64::from(bytes));
+        buffer.slice(start..start + bytes).unwrap()
+    }
+    let push = DmmvQ5_1MoePush {
+        m: M,
+        k: K,
+        expert_stride: expert_bytes,
+        ..Default::default()
+    };
+    let mut list = CommandList::new(&library);
+    for step in 0..STEPS {
+        let new = part(&ids, step, SLOTS * 4);
+        list.dispatch(vadd(), &[SLOTS], &[new, zeros.all(), routing.all()])
+            .unwrap();
+        let between = [1 << 20, 0, 1, 1 << 16][step as usize % 4];
+        list.dispatch(vadd(), &[between], &[a.all(), b.all(), c.all()])
+            .unwrap();
+        let buffers = DmmvQ5_1MoeBuffers {
+            weights: matrices.all(),
+            x: x.all(),
+            y: part(&y, step, SLOTS * M * 4),
+            routing: routing.all(),
+        };
+        dmmv_q5_1_moe(&mut list, &push, SLOTS, EXPERTS, buffers).unwrap();
+    }
+    let check = |how: &str| {
+        queue.commit_and_wait().unwrap();
+        let found = values(&queue, &y);
+        let wanted = |at: usize| {
+            let at = at as u32 / M;
+            (id(at / SLOTS, at % SLOTS) * K) as f32
+        };
+        let wrong = (0..found.len()).find(|at| found[*at] != wanted(*at));
+        let wrong = wrong.map(|at| (at, found[at], wanted(at)));
+        assert_eq!(wrong, None, "{how}: place, found, wanted");
+        queue.fill(y.all(), 0xff).unwrap();
+    };
+    let graph = list.graph().unwrap();
+    for round in 0..5 {
+        queue.submit(&list).unwrap();
+        check(&format!("list, round {round}"));
+        queue.launch(&graph).unwrap();
+        check(&format!("graph, round {round}"));
+    }
 }
 
 #[test]

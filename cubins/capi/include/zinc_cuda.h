@@ -696,7 +696,9 @@ zcu_status zcu_buffer_from_address(const zcu_device *device, uint64_t address, u
 // Promises that the buffer's contents stay as they are until its memory is freed: for weights, once they are uploaded. Waits
 // until everything on the device is done. There is no way back. From then on, what would write the buffer is refused with
 // ZCU_STATUS_CONSTANT: dispatches, fills, copies, writes, uploads, and lists and graphs that were recorded before. In return,
-// kernels that read their weights early may start while the kernel before them still runs. Fails while a queue captures.
+// kernels may read it while the kernel before them still runs, whatever that writes; other weights they read so only where
+// they follow a dispatch, on the same queue or in the same list or graph, that writes none of them. Fails while a queue
+// captures.
 //
 // The promise is the caller's where the library does not see who writes: no thread may give work that writes the buffer to a
 // queue meanwhile, and other CUDA clients, unchecked dispatches, and other buffers around the same memory must not write it

@@ -145,6 +145,10 @@ fn every_case_has_a_launch_by_every_rule_and_in_the_shared_memory_of_every_archi
                     shared <= *most,
                     "{name}: {shared} bytes of shared memory, {most} at most"
                 );
+                assert!(
+                    kernel.early.is_empty() || shared % 16 == 0,
+                    "{name}: {shared} bytes of shared memory are no sign to wait first"
+                );
             }
         }
     }

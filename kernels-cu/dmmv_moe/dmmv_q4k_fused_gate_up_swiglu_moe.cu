@@ -1,6 +1,7 @@
 // Per routing slot y_j = silu(G_e x_j) * (U_e x_j) for stacked q4_K gate and up matrices.
-// Of at most `few` weights in all slots: grid y over slots, x over row groups of `few_rows`, see dmmv_few.cuh, or where
-// `halves` is 1 over 16 rows, see dmmv_few_halves.cuh.
+// Of at most `few` weights in all slots, and of `copied` columns: grid y over slots, x over up to 32 rows, so many that
+// all multiprocessors have a block; see dmmv_copied.cuh. Of other columns: x over row groups of `few_rows`, see
+// dmmv_few.cuh, or where `halves` is 1 over 16 rows, see dmmv_few_halves.cuh.
 // Else: grid y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the
 // steps of 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8
 // planes of its part of the vector, `steps` steps at most; longer, misaligned or extreme ones go through f32 arithmetic

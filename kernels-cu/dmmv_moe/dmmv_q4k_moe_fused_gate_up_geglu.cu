@@ -1,5 +1,6 @@
 // Per routing slot y_j = gelu(G_e x) * (U_e x) for stacked q4_K experts, up rows after the gate rows of each.
-// Of at most `few` weights in all slots: grid y over slots, x over 16 rows; see dmmv_few_halves.cuh.
+// Of at most `few` weights in all slots, and of `copied` columns: grid y over slots, x over up to 32 rows, so many that
+// all multiprocessors have a block; see dmmv_copied.cuh. Of other columns: x over 16 rows; see dmmv_few_halves.cuh.
 // Else: grid y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the
 // steps of 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8
 // planes of its part of the vector, `steps` steps at most; longer, misaligned or extreme ones go through f32 arithmetic

@@ -1,8 +1,10 @@
 // y = sum over slots of p_j s_e W_e x_j for stacked q8_0 expert matrices; e = routing[j], p_j its weight, s_e the
 // expert factor.
-// Grid: x over tiles of 16 rows, walked with the grid's stride; the steps of 256 columns of all slots are dealt out to
-// the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of its part of the vectors, `steps` steps
-// at most; more, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
+// Of at most `few` weights in all slots, and 2048 to `copied` columns: grid x over up to 64 rows, so many that all
+// multiprocessors have a block; see dmmv_copied.cuh.
+// Else: grid x over tiles of 16 rows, walked with the grid's stride; the steps of 256 columns of all slots are dealt
+// out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of its part of the vectors, `steps`
+// steps at most; more, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
 #include "zinc/dmmv_q8_0_moe_fused_down_acc_scaled.h"
 
 #include "zinc/dmmv_copied.cuh"

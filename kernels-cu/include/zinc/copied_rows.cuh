@@ -136,7 +136,8 @@ struct CopiedWork {
     uint8_t* const to = rows + place(number) + bytes(begin - from);
 #pragma unroll 2
     for (uint32_t r = warp_id(); r < tile_rows; r += block_warps()) {
-      phase_arrive_with_copy(come[slot(number)], to + r * pitch, matrix + min(first + r, m - 1) * row_size, size);
+      phase_arrive_with_copy(come[slot(number)], to + r * pitch, matrix + uint64_t{min(first + r, m - 1)} * row_size,
+                             size);
     }
   }
   ZINC_DEVICE void wait(uint32_t number) const {

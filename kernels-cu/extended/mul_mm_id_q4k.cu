@@ -1,6 +1,6 @@
 // Per routed pair of token and slot: row vector of d = A_e b for stacked q4_K expert matrices, e from the id table.
-// Grid: x over tiles of `rows` rows, y over experts; a block works off the pairs of its expert `tokens` at a time, a
-// warp owns `warp_rows` rows of 32 pairs.
+// Grid: x over tiles of `rows` rows, y over experts, z over tiles of `tokens` pairs where blocks would be few; a warp
+// owns `warp_rows` rows of 32 pairs.
 #include "zinc/mul_mm_id_q4k.h"
 
 #include "zinc/mul_mm_id.cuh"

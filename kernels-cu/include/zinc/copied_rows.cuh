@@ -9,6 +9,8 @@
 //   room, room_of_two                how many tiles of up to 2048 columns have room there, or halves of longer ones:
 //                                    all or nearly all that a block needs is on its way before the vector is there,
 //                                    and another kernel's block finds room beside it
+//   ahead, ahead_of_two              how many of these are asked for at first. The vector would wait behind what is on
+//                                    its way when the kernel before this one ends: the rest is asked for after it.
 #pragma once
 
 #include "zinc/dmmv_few.cuh"
@@ -97,7 +99,12 @@ struct CopiedWork {
   // Asks for all that has room. All threads of the block call it.
   ZINC_DEVICE void begin() const {
 #pragma unroll 1
-    for (unsigned number = 0; number < room(); ++number) ask(number);
+    for (unsigned number = 0; number < ahead(); ++number) ask(number);
+  }
+  // Asks for the rest of what finds room.
+  ZINC_DEVICE void ask_rest() const {
+#pragma unroll 1
+    for (unsigned number = ahead(); number < room(); ++number) ask(number);
   }
 
   ZINC_DEVICE uint32_t first_row(uint32_t tile) const {
@@ -113,6 +120,7 @@ struct CopiedWork {
     return terms.part(chunk_from(chunk), chunk_to(chunk));
   }
   ZINC_DEVICE uint32_t room() const { return two ? Copied::room_of_two : Copied::room; }
+  ZINC_DEVICE uint32_t ahead() const { return two ? Copied::ahead_of_two : Copied::ahead; }
   // Whether all that a block may have finds room at once.
   ZINC_DEVICE bool all_room() const { return two ? 2 * most_tiles <= Copied::room_of_two : most_tiles <= Copied::room; }
   ZINC_DEVICE uint32_t slot(uint32_t number) const {

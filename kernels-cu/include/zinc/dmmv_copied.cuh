@@ -8,6 +8,8 @@
 // it and what copied_rows.cuh wants, with
 //   Format
 //   across                           whether the lanes of a quad deal out the blocks' words; see SplitStep
+//   late                             whether rows of one chunk that are not asked for at first are when the vector has
+//                                    come, and not just after it was asked for
 //   sides                            1, or 2 where both halves of a block have sums of their own
 //   keeps_columns                    whether the vector's numbers stay in registers from tile to tile
 //   pitch                            such that reads of eight rows meet different banks
@@ -112,9 +114,6 @@ ZINC_DEVICE void copied_chunks(Terms terms, uint32_t m, Ready ready, Finish fini
     if (!two || work.chunk(number) * copied_warps + warp < steps) weights.load(lane_rows + work.place(number));
     work.free(number);
   };
-  // Only what frees room that is needed is taken before the vector is asked for.
-  const bool early = !work.all_room() && count > work.room();
-  if (early) take(0);
   reads.end();
   float4 columns[chunks][2];
 #pragma unroll
@@ -123,7 +122,9 @@ ZINC_DEVICE void copied_chunks(Terms terms, uint32_t m, Ready ready, Finish fini
     columns[i][0] = __ldg(from);
     columns[i][1] = __ldg(from + 1);
   }
-  if (!early) take(0);
+  constexpr bool late = !two && Copied::late;
+  if (!late) work.ask_rest();
+  take(0);
   bool unfit = false;
 #pragma unroll 1
   for (unsigned i = 0; i < chunks; ++i) {
@@ -133,6 +134,7 @@ ZINC_DEVICE void copied_chunks(Terms terms, uint32_t m, Ready ready, Finish fini
     columns[0][0] = columns[chunks - 1][0];
     columns[0][1] = columns[chunks - 1][1];
   }
+  if (late) work.ask_rest();
   __syncwarp();
   // The memory of a warp's part of the vector is for sums when it is not needed any more.
   const HalvesSums<Terms::matrices> all{reinterpret_cast<float*>(shared), sizeof(Step) / sizeof(float), share.block,

@@ -15,6 +15,8 @@ struct CopiedF16 {
   static constexpr unsigned tile_rows = 4;
   static constexpr unsigned room = 6;
   static constexpr unsigned room_of_two = 6;
+  static constexpr unsigned ahead = room;
+  static constexpr unsigned ahead_of_two = room_of_two;
 
   static constexpr unsigned lane_columns = step_columns / warp_size;
 

@@ -81,17 +81,24 @@ ZINC_DEVICE uint32_t list_pairs(uint32_t (&counts)[warps], const IdTable& table,
 }
 
 // d[t * batch_stride_d + s * stride_d + r] = row r of the expert of (t, s) times token t. Grid: x over row tiles, y
-// over experts; the block finds the pairs of its expert itself, Shape::tokens at a time. expert_count bounds the
-// search. `bytes` is the size of the dynamic shared memory.
+// over experts; the block finds the pairs of its expert itself, some tiles of Shape::tokens at a time, of which the
+// blocks along z take turns. expert_count bounds the search. `bytes` is the size of the dynamic shared memory.
 template <class Format, class Shape, unsigned bytes, class Push>
 ZINC_DEVICE void mul_mm_id(const uint8_t* a, const float* b, float* d, const uint32_t* ids,
                            const uint32_t* expert_count, const Push& p) {
   using Tile = HalfTile<Format, Shape>;
   static_assert(sizeof(Tile) <= bytes, "the tile is in shared memory");
+  static_assert(Shape::threads >= Shape::tokens);
+  constexpr unsigned list_tiles = 8;
+  constexpr unsigned list_size = list_tiles * Shape::tokens;
   ZINC_DYNAMIC_SHARED(Tile, tile);
   ZINC_SHARED(uint32_t[2], limits);
+  // Of the tile, and of the list.
   ZINC_SHARED(uint64_t[Shape::tokens], places);
   ZINC_SHARED(uint32_t[Shape::tokens], tokens);
+  ZINC_SHARED(uint64_t[list_size], list_places);
+  ZINC_SHARED(uint32_t[list_size], list_tokens);
+  ZINC_SHARED(uint32_t[1], listed);
   ZINC_SHARED(uint32_t[Shape::threads / warp_size], counts);
   const IdTable table{ids + p.ids_offset, p.nei0, p.nei1, p.nbi1};
   const uint32_t row = blockIdx.x * Shape::matrix_rows;
@@ -101,15 +108,28 @@ ZINC_DEVICE void mul_mm_id(const uint8_t* a, const float* b, float* d, const uin
   if (table.pairs() == 0) return;
   for (uint32_t expert = blockIdx.y; expert < p.n_experts; expert += gridDim.y) {
     const uint8_t* const matrix[] = {a + p.a_offset + uint64_t{expert} * p.batch_stride_a};
-    for (uint32_t skip = 0; skip < expert_count[expert]; skip += Shape::tokens) {
+    bool lists = true;  // whether the next tile is not in the list
+    for (uint32_t next = blockIdx.z * Shape::tokens; next < expert_count[expert]; next += gridDim.z * Shape::tokens) {
       __syncthreads();  // the last readers of the list are done
-      const auto add = [&](uint32_t place, uint32_t token, uint32_t slot) {
-        tokens[place] = token;
-        places[place] = p.d_offset + uint64_t{token} * p.batch_stride_d + uint64_t{slot} * p.stride_d;
-      };
-      const uint32_t listed = list_pairs<Shape::tokens>(counts, table, expert, skip, add);
-      if (listed == 0) break;
-      const ListedTokens x{tokens, listed, b + p.b_offset, p.stride_b};
+      if (lists) {
+        const auto add = [&](uint32_t place, uint32_t token, uint32_t slot) {
+          list_tokens[place] = token;
+          list_places[place] = p.d_offset + uint64_t{token} * p.batch_stride_d + uint64_t{slot} * p.stride_d;
+        };
+        const uint32_t found = list_pairs<list_size>(counts, table, expert, next / list_size * list_size, add);
+        if (threadIdx.x == 0) listed[0] = found;
+        __syncthreads();
+      }
+      const uint32_t first = next % list_size;
+      if (listed[0] <= first) break;
+      const uint32_t count = min(listed[0] - first, Shape::tokens);
+      if (threadIdx.x < count) {
+        tokens[threadIdx.x] = list_tokens[first + threadIdx.x];
+        places[threadIdx.x] = list_places[first + threadIdx.x];
+      }
+      __syncthreads();
+      lists = first + gridDim.z * Shape::tokens >= list_size;
+      const ListedTokens x{tokens, count, b + p.b_offset, p.stride_b};
       if (all_wide<Format>(matrix) && x.aligned()) {
         any_tile<true, Format, Shape>(*tile, limits, matrix, p.m, row, x, 0, p.k, finish);
       } else {

@@ -24,6 +24,9 @@ struct CopiedMxfp4 {
   static constexpr unsigned tile_rows = 16;
   static constexpr unsigned room = 4;
   static constexpr unsigned room_of_two = 2;
+  static constexpr unsigned ahead = 3;
+  static constexpr unsigned ahead_of_two = 1;
+  static constexpr bool late = false;
 
   static constexpr unsigned aligned_blocks = 4;
 

@@ -21,8 +21,11 @@ struct CopiedQ5_0 {
   static constexpr unsigned row_columns = step_columns;
   static constexpr unsigned pitch = 1424;
   static constexpr unsigned tile_rows = 16;
-  static constexpr unsigned room = 4;
+  static constexpr unsigned room = 3;
   static constexpr unsigned room_of_two = 2;
+  static constexpr unsigned ahead = 2;
+  static constexpr unsigned ahead_of_two = 1;
+  static constexpr bool late = true;
 
   static ZINC_DEVICE unsigned block(unsigned part, unsigned i) { return 2 * part + i; }
   static ZINC_DEVICE unsigned rotation(uint32_t, unsigned block) { return block % 2 == 0 ? 2 : 0; }

@@ -20,6 +20,9 @@ struct CopiedQ5_1 {
   static constexpr unsigned tile_rows = 16;
   static constexpr unsigned room = 4;
   static constexpr unsigned room_of_two = 2;
+  static constexpr unsigned ahead = 2;
+  static constexpr unsigned ahead_of_two = 1;
+  static constexpr bool late = true;
 
   static ZINC_DEVICE unsigned block(unsigned part, unsigned i) { return 2 * part + i; }
   static ZINC_DEVICE unsigned place(unsigned, unsigned word) { return word; }

@@ -24,6 +24,9 @@ struct CopiedQ6K {
   static constexpr unsigned tile_rows = 16;
   static constexpr unsigned room = 3;
   static constexpr unsigned room_of_two = 2;
+  static constexpr unsigned ahead = 2;
+  static constexpr unsigned ahead_of_two = 1;
+  static constexpr bool late = true;
 
   static constexpr unsigned lows = 8;
   static constexpr unsigned highs = 4;

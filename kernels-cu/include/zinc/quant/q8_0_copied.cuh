@@ -24,6 +24,9 @@ struct CopiedQ8_0 {
   static constexpr unsigned tile_rows = 16;
   static constexpr unsigned room = 3;
   static constexpr unsigned room_of_two = 2;
+  static constexpr unsigned ahead = 2;
+  static constexpr unsigned ahead_of_two = 1;
+  static constexpr bool late = false;
 
   static ZINC_DEVICE unsigned block(unsigned part, unsigned i) { return part % 2 * 4 + part / 2 * 2 + i; }
   static ZINC_DEVICE unsigned rotation(uint32_t, unsigned block) { return block % 2 == 0 ? 2 : 0; }

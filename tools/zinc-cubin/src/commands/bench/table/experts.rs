@@ -56,6 +56,7 @@ pub(super) fn shapes(kernel: &'static str) -> Vec<Shape> {
         ],
         "mul_mm_id_q4k" => vec![
             by_id(INTERMEDIATE, HIDDEN, EXPERTS, USED, PROMPT),
+            by_id(INTERMEDIATE, HIDDEN, 32, USED, 2048),
             by_id(8, 256, 6, 2, 7).test(),
         ],
         "softmax_topk" | "softmax_topk_v2" => {

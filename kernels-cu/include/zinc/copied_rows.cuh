@@ -96,7 +96,7 @@ struct CopiedWork {
     }
     __syncthreads();
   }
-  // Asks for all that has room. All threads of the block call it.
+  // Asks for what is asked for at first. All threads of the block call this and what follows.
   ZINC_DEVICE void begin() const {
 #pragma unroll 1
     for (unsigned number = 0; number < ahead(); ++number) ask(number);

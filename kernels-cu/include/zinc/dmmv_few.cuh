@@ -15,6 +15,7 @@
 //   four(thread of the eight, i)       which four of the 256 columns are the i-th of its
 //   position(q)                        where these are in shared memory, so that lanes meet no bank at once
 //   some()                             a word that needs everything that was loaded
+//   put_off                            whether the assembler puts off its loads; see keep_early
 #pragma once
 
 #include "zinc/async_copy.cuh"
@@ -267,7 +268,7 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms ter
       piece[i].load(matrix + first_at + min(i % rows, last) * row_size, piece_at.in(matrix));
     }
     if constexpr (early.any) {
-      keep_early(piece, row_size == 0);
+      keep_early<Piece::put_off>(piece, row_size == 0);
       early.end();
       ask();
     }

@@ -46,7 +46,7 @@ ZINC_DEVICE void few_halves(uint8_t* shared, Terms terms, uint32_t m, uint32_t r
   };
   if (step < steps) {
     load();
-    keep_early(weights, row_size == 0);
+    keep_early<false>(weights, false);
   }
   early.end();
   float sum[2 * matrices] = {};

@@ -154,7 +154,7 @@ class DirectUnit {
   }
   ZINC_DEVICE void loaded() const {}
   ZINC_DEVICE void wait() const {}
-  ZINC_DEVICE void keep(bool never) const { keep_early(rows_, never); }
+  ZINC_DEVICE void keep() const { keep_early<false>(rows_, false); }
   template <class Use>
   ZINC_DEVICE void use(unsigned j, uint32_t, const typename Tiles::Lane&, Use use) const {
     use(rows_[j][0], rows_[j][1]);
@@ -185,7 +185,7 @@ class StagedUnit {
   }
   ZINC_DEVICE void loaded() const { async_commit(); }
   ZINC_DEVICE void wait() const { async_wait<0>(); }
-  ZINC_DEVICE void keep(bool) const {}
+  ZINC_DEVICE void keep() const {}
   template <class Use>
   ZINC_DEVICE void use(unsigned j, uint32_t row_size, const typename Tiles::Lane& lane, Use use) const {
     __syncwarp();
@@ -246,7 +246,7 @@ ZINC_DEVICE bool tile_terms(uint8_t* shared, const Terms& terms, const Units<Sha
   };
   if (first_tile < tiles) {
     load(first_tile, first_key);
-    weights.keep(bytes == 0);
+    weights.keep();
   }
   ready();
 

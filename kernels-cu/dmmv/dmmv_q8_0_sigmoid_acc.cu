@@ -26,8 +26,9 @@ ZINC_KERNEL void __launch_bounds__(tile::threads, tile::blocks)
         partial, place, zinc::FewMatrices<1>{{matrix}, zinc::at_byte<float>(x, p.x_offset), p.k}, p.m,
         zinc::few_row_bytes<Few>(p.k),
         [&](zinc::FewMatrices<1>&) {
-          zinc::wait_for_previous();
+          const zinc::NothingEarly reads;
           scale = zinc::sigmoid(gate[p.gate_offset]);
+          return reads;
         },
         [&](uint32_t r, unsigned v, const float (&dots)[1]) {
           zinc::AddScaledRow{zinc::at_byte<float>(y, p.y_offset), scale}(r, v, dots);

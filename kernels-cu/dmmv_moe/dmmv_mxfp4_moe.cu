@@ -24,7 +24,6 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
       return;
     }
   }
-  zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head, tile::sets>;
   using Slots = zinc::TileSlots<zinc::Mxfp4Tiles, Shape, tile::rows, tile::columns>;
   zinc::dmmv_moe<Slots>(weights, x, y, routing, p);

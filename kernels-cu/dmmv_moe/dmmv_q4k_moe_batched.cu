@@ -13,7 +13,6 @@ namespace tile = dmmv_q4k_moe_batched_tile;
 ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     dmmv_q4k_moe_batched(const uint8_t* weights, const float* x, float* y, const uint32_t* routing,
                          dmmv_q4k_moe_batched_push p) {
-  zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head, tile::sets>;
   using Slots = zinc::TileSlots<zinc::Q4KTiles, Shape, tile::rows, tile::columns>;
   zinc::dmmv_moe_batched<Slots>(weights, x, y, routing, p);

@@ -1,14 +1,14 @@
 // Per routing slot y_j = W_e x_j for stacked q4_K expert matrices; e = routing[j], x_j shared or one per slot.
-// Of at most `few` weights in all slots: grid y over slots, x over 16 rows; see dmmv_few_halves.cuh.
+// Of at most `few` weights in all slots: grid y over slots, x over row groups of `few_rows`; see dmmv_few.cuh.
 // Else: grid y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the
 // steps of 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8
 // planes of its part of the vector, `steps` steps at most; longer, misaligned or extreme ones go through f32 arithmetic
 // in stretches of `columns` columns.
 #include "zinc/dmmv_q4k_moe_kpar.h"
 
-#include "zinc/dmmv_few_halves.cuh"
+#include "zinc/dmmv_few.cuh"
 #include "zinc/dmmv_moe_tiles.cuh"
-#include "zinc/quant/k_pair.cuh"
+#include "zinc/quant/q4_k_piece.cuh"
 #include "zinc/quant/q4_k_tiles.cuh"
 
 namespace tile = dmmv_q4k_moe_kpar_tile;
@@ -18,12 +18,11 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
                       dmmv_q4k_moe_kpar_push p) {
   if constexpr (tile::few > 0) {
     if (zinc::is_few_staged(p.n_slots, p.m, p.k, p.k, p.expert_stride % 16, tile::few)) {
-      using Few = zinc::FewExpertsHalves<zinc::Q4KPair, tile::warps>;
+      using Few = zinc::FewExperts<zinc::FewShape<zinc::Q4KPiece, tile::few_rows>>;
       zinc::dmmv_moe<Few>(weights, x, y, routing, p);
       return;
     }
   }
-  zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head, tile::sets>;
   using Slots = zinc::TileSlots<zinc::Q4KTiles, Shape, tile::rows, tile::columns>;
   zinc::dmmv_moe<Slots>(weights, x, y, routing, p);

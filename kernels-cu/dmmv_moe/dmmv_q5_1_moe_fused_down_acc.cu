@@ -23,7 +23,6 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
       return;
     }
   }
-  zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head>;
   zinc::dmmv_moe_down_tiles<zinc::Q5_1Tiles, Shape, tile::rows, tile::columns>(
       weights, x, y, zinc::RouterWeights{routing, p.n_used}, false, p);

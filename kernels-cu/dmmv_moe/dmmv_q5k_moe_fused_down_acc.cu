@@ -20,7 +20,6 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
     zinc::moe_down_few<Few>(weights, x, y, zinc::RouterWeights{routing, p.n_used}, true, p);
     return;
   }
-  zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head>;
   zinc::dmmv_moe_down_tiles<zinc::Q5KTiles, Shape, tile::rows, tile::columns>(
       weights, x, y, zinc::RouterWeights{routing, p.n_used}, true, p);

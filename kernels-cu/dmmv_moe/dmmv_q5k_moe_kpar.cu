@@ -23,7 +23,6 @@ ZINC_KERNEL void __launch_bounds__(32 * tile::warps, tile::blocks)
       return;
     }
   }
-  zinc::wait_for_previous();
   using Shape = zinc::ExpertShape<tile::warps, tile::steps, tile::head, tile::sets>;
   using Slots = zinc::TileSlots<zinc::Q5KTiles, Shape, tile::rows, tile::columns>;
   zinc::dmmv_moe<Slots>(weights, x, y, routing, p);

@@ -13,6 +13,7 @@
 //                                    its way when the kernel before this one ends: the rest is asked for after it.
 #pragma once
 
+#include "zinc/dmmv_few.cuh"
 #include "zinc/dmmv_planes.cuh"
 #include "zinc/early.cuh"
 #include "zinc/phase_barrier.cuh"
@@ -31,6 +32,15 @@ ZINC_DEVICE bool is_copied(uint32_t m, uint32_t k, uint32_t offset, uint32_t col
   return k % Copied::row_columns == 0 && offset % 16 == 0 && k <= columns && weights > tiny && weights <= few;
 }
 
+// The same for `sets` matrices of which a row group has `columns` columns, all warps of a block and at most `most`.
+// Their rows or vectors are `misfit` bytes from where copies and wide loads need them.
+template <class Copied>
+ZINC_DEVICE bool is_copied_set(uint32_t sets, uint32_t m, uint32_t k, uint32_t columns, uint32_t misfit, uint32_t most,
+                               uint32_t few) {
+  return misfit == 0 && columns >= copied_warps * step_columns && columns <= most && k % Copied::row_columns == 0 &&
+         uint64_t{sets} * m * k <= few;
+}
+
 // Which of the blocks of a matrix this one is.
 struct BlockOfMany {
   uint32_t block = blockIdx.x;
@@ -43,41 +53,51 @@ struct Known {
   ZINC_DEVICE constexpr operator bool() const { return value; }
 };
 
-// How a block goes through its rows: tiles of some rows, each in one or two chunks of columns. Two is bool or Known.
-template <class Copied, class Two = bool, unsigned most_rows = copied_rows>
+// How a block goes through its rows: tiles of some rows of each matrix, each in one or two chunks of columns. Terms are
+// what is multiplied; see dmmv_few.cuh. Two is bool or Known.
+template <class Copied, class Terms, class Two = bool, unsigned most_rows = copied_rows>
 struct CopiedWork {
-  static constexpr unsigned chunk_bytes = copied_warps * Copied::step_bytes;
+  static constexpr unsigned chunk_columns = copied_warps * step_columns;
   static constexpr unsigned pitch = Copied::pitch;
   static constexpr unsigned tile_rows = Copied::tile_rows;
-  static constexpr unsigned most_tiles = most_rows / tile_rows;
+  static constexpr unsigned matrices = Terms::matrices;
+  static constexpr unsigned most_tiles = matrices * (most_rows / tile_rows);
   static constexpr unsigned most_chunks = 2;  // of a tile
   static constexpr unsigned barrier_bytes = 64;
-  static_assert(pitch >= chunk_bytes && pitch % 16 == 0);
+  static_assert(pitch >= copied_warps * Copied::step_bytes && pitch % 16 == 0);
   static_assert(Copied::room >= Copied::room_of_two && Copied::room * sizeof(PhaseBarrier) <= barrier_bytes);
+  static_assert(Copied::room_of_two % most_chunks == 0, "a barrier is for chunks of the same columns");
 
-  const uint8_t* matrix;
+  const Terms& terms;
   uint32_t m;
-  uint32_t row_size;
+  uint32_t columns;
   PhaseBarrier* come;
   uint8_t* rows;
   BlockOfMany share;
-  Two two;  // chunks
-  uint32_t tiles = 0;
+  Two two;                                 // chunks
+  typename Terms::Part part[most_chunks];  // of a chunk, that the lane asks for
+  uint32_t row_tiles = 0;
 
   // With barrier_bytes bytes from `memory` on, and those of the rows behind them. All threads of the block call it.
-  ZINC_DEVICE CopiedWork(const uint8_t* matrix, uint32_t m, uint32_t steps, uint8_t* memory, Two two,
-                         const BlockOfMany& share = {})
-      : matrix(matrix),
+  ZINC_DEVICE CopiedWork(const Terms& terms, uint32_t m, uint8_t* memory, Two two, const BlockOfMany& share = {})
+      : terms(terms),
         m(m),
-        row_size(steps * Copied::step_bytes),
+        columns(terms.columns()),
         come(reinterpret_cast<PhaseBarrier*>(memory)),
         rows(memory + barrier_bytes),
         share(share),
-        two(two) {
+        two(two),
+        part{own_part(0), own_part(1)} {
 #pragma unroll
-    for (unsigned i = 0; i < most_tiles; ++i) tiles += first_row(i) < m ? 1 : 0;
-    if (threadIdx.x < Copied::room) phase_make(come[threadIdx.x], tile_rows);
+    for (unsigned i = 0; i < most_tiles / matrices; ++i) row_tiles += first_row(matrices * i) < m ? 1 : 0;
+    if (threadIdx.x < Copied::room) {
+      const uint32_t own = chunk(threadIdx.x);
+      phase_make(come[threadIdx.x], tile_rows * terms.parts(chunk_from(own), chunk_to(own)));
+    }
     __syncthreads();
+  }
+  // Asks for what is asked for at first. All threads of the block call this and what follows.
+  ZINC_DEVICE void begin() const {
 #pragma unroll 1
     for (unsigned number = 0; number < ahead(); ++number) ask(number);
   }
@@ -87,10 +107,18 @@ struct CopiedWork {
     for (unsigned number = ahead(); number < room(); ++number) ask(number);
   }
 
-  ZINC_DEVICE uint32_t first_row(uint32_t tile) const { return (share.block + tile * share.blocks) * tile_rows; }
-  ZINC_DEVICE uint32_t count() const { return two ? 2 * tiles : tiles; }
+  ZINC_DEVICE uint32_t first_row(uint32_t tile) const {
+    return (share.block + tile / matrices * share.blocks) * tile_rows;
+  }
+  ZINC_DEVICE uint32_t tiles() const { return matrices * row_tiles; }
+  ZINC_DEVICE uint32_t count() const { return two ? 2 * tiles() : tiles(); }
   ZINC_DEVICE uint32_t tile(uint32_t number) const { return two ? number / 2 : number; }
   ZINC_DEVICE uint32_t chunk(uint32_t number) const { return two ? number % 2 : 0; }
+  ZINC_DEVICE uint32_t chunk_from(uint32_t chunk) const { return chunk * chunk_columns; }
+  ZINC_DEVICE uint32_t chunk_to(uint32_t chunk) const { return min((chunk + 1) * chunk_columns, columns); }
+  ZINC_DEVICE typename Terms::Part own_part(uint32_t chunk) const {
+    return terms.part(chunk_from(chunk), chunk_to(chunk));
+  }
   ZINC_DEVICE uint32_t room() const { return two ? Copied::room_of_two : Copied::room; }
   ZINC_DEVICE uint32_t ahead() const { return two ? Copied::ahead_of_two : Copied::ahead; }
   // Whether all that a block may have finds room at once.
@@ -101,17 +129,23 @@ struct CopiedWork {
   }
   // Where the chunk's rows lie.
   ZINC_DEVICE uint32_t place(uint32_t number) const { return slot(number) * (tile_rows * pitch); }
-  // By all warps of the block.
+  static ZINC_DEVICE uint32_t bytes(uint32_t columns) { return columns / step_columns * Copied::step_bytes; }
+  // By all warps of the block. A lane asks for a part of the columns.
   ZINC_DEVICE void ask(uint32_t number) const {
-    if (number >= count() || lane_id() != 0) return;
-    const uint32_t at = chunk(number) * chunk_bytes;
-    const uint32_t bytes = min(row_size - at, chunk_bytes);
+    const bool second = chunk(number) != 0;
+    const typename Terms::Part own = second ? part[1] : part[0];
+    if (number >= count() || !own.exists()) return;
+    const uint32_t from = chunk_from(chunk(number));
+    const uint32_t begin = own.begin(from);
+    const uint32_t size = bytes(own.end(chunk_to(chunk(number))) - begin);
+    const uint8_t* const matrix = own.matrix(terms, tile(number) % matrices) + bytes(own.place(from));
+    const uint32_t row_size = bytes(terms.k);
     const uint32_t first = first_row(tile(number));
-    uint8_t* const to = rows + place(number);
+    uint8_t* const to = rows + place(number) + bytes(begin - from);
 #pragma unroll 2
     for (uint32_t r = warp_id(); r < tile_rows; r += block_warps()) {
-      phase_arrive_with_copy(come[slot(number)], to + r * pitch,
-                             matrix + uint64_t{min(first + r, m - 1)} * row_size + at, bytes);
+      phase_arrive_with_copy(come[slot(number)], to + r * pitch, matrix + uint64_t{min(first + r, m - 1)} * row_size,
+                             size);
     }
   }
   ZINC_DEVICE void wait(uint32_t number) const {

@@ -61,7 +61,8 @@ struct CopiedWeights {
     }
   };
 
-  ZINC_DEVICE void add_to(float (&sum)[2], const Columns& columns) const {
+  template <class Weigh>
+  ZINC_DEVICE void add_to(float (&sum)[2], const Columns& columns, Weigh weigh) const {
     constexpr unsigned sides = Copied::sides;
     float dots[2][2][sides];  // [row][block][half]
     for_constants<2>([&](auto block) {
@@ -81,26 +82,29 @@ struct CopiedWeights {
       }
     });
 #pragma unroll
-    for (unsigned h = 0; h < 2; ++h) sum[h] += rows[h].weighted(dots[h], columns);
+    for (unsigned h = 0; h < 2; ++h) sum[h] += weigh(rows[h].weighted(dots[h], columns));
   }
 };
 
 // Rows of one chunk of columns, or of `two`.
-template <class Copied, bool two, unsigned most_rows, class Finish>
-ZINC_DEVICE void matvec_copied_chunks(const uint8_t* matrix, uint32_t m, uint32_t k, const float* x, Finish finish,
-                                      const BlockOfMany& share) {
-  using Work = CopiedWork<Copied, Known<two>, most_rows>;
+template <class Copied, bool two, unsigned most_rows, class Terms, class Ready, class Finish>
+ZINC_DEVICE void copied_chunks(Terms terms, uint32_t m, Ready ready, Finish finish, const BlockOfMany& share = {}) {
+  using Work = CopiedWork<Copied, Terms, Known<two>, most_rows>;
   using Weights = CopiedWeights<Copied>;
   using Step = typename Weights::Step;
-  using Sums = HalvesSums<1>;
   constexpr unsigned chunks = two ? 2 : 1;
   static_assert(Work::tile_rows == halves_rows);
   ZINC_DYNAMIC_SHARED(uint8_t, shared);
-  const uint32_t steps = k / step_columns;
+  const uint32_t steps = terms.columns() / step_columns;
   Step* const vector = reinterpret_cast<Step*>(shared);
-  const EarlyReads reads;
-  const Work work(matrix, m, steps, shared + steps * sizeof(Step), {}, share);
   const unsigned warp = warp_id();
+  const auto reads = ready(terms);
+  const auto place_of = [&](unsigned chunk) {
+    return terms.place(min(chunk * copied_warps + warp, steps - 1) * step_columns);
+  };
+  const typename Terms::Term term[2] = {terms.term(place_of(0)), terms.term(place_of(chunks - 1))};
+  const Work work(terms, m, shared + steps * sizeof(Step), {}, share);
+  work.begin();
   const SharedAddress lane_rows = SharedAddress(work.rows) + (lane_id() / 4 * Work::pitch + warp * Copied::step_bytes);
   const uint32_t count = work.count();
   Weights weights;
@@ -114,8 +118,7 @@ ZINC_DEVICE void matvec_copied_chunks(const uint8_t* matrix, uint32_t m, uint32_
   float4 columns[chunks][2];
 #pragma unroll
   for (unsigned i = 0; i < chunks; ++i) {
-    const uint32_t step = min(i * copied_warps + warp, steps - 1);
-    const float4* const from = reinterpret_cast<const float4*>(x + step * step_columns) + 2 * lane_id();
+    const float4* const from = reinterpret_cast<const float4*>(term[i].x + place_of(i).c) + 2 * lane_id();
     columns[i][0] = __ldg(from);
     columns[i][1] = __ldg(from + 1);
   }
@@ -134,7 +137,9 @@ ZINC_DEVICE void matvec_copied_chunks(const uint8_t* matrix, uint32_t m, uint32_
   if (late) work.ask_rest();
   __syncwarp();
   // The memory of a warp's part of the vector is for sums when it is not needed any more.
-  const Sums all{reinterpret_cast<float*>(shared), sizeof(Step) / sizeof(float), share.block, share.blocks};
+  const HalvesSums<Terms::matrices> all{reinterpret_cast<float*>(shared), sizeof(Step) / sizeof(float), share.block,
+                                        share.blocks};
+  const HalvesSums<1> each{all.memory, all.stride, share.block, share.blocks};
   constexpr bool keeps = !two && Copied::keeps_columns;
   [[maybe_unused]] float sums[Work::most_tiles] = {};
   float sum[2] = {};
@@ -148,12 +153,15 @@ ZINC_DEVICE void matvec_copied_chunks(const uint8_t* matrix, uint32_t m, uint32_
     const uint32_t step = work.chunk(number) * copied_warps + warp;
     if (!two || step < steps) {
       if (!keeps) own.load(vector[step]);
-      weights.add_to(sum, own);
+      weights.add_to(sum, own, [&](float dot) {
+        const float weighted[] = {term[0].weighted(dot), term[1].weighted(dot)};
+        return work.chunk(number) == 0 ? weighted[0] : weighted[1];
+      });
     }
     if (work.ends(number)) {
-      const float of_quad = Sums::of_quad(sum);
+      const float of_quad = HalvesSums<1>::of_quad(sum);
       if constexpr (keeps) {
-        all.put(work.tile(number), of_quad);
+        each.put(work.tile(number), of_quad);
       } else {
 #pragma unroll
         for (unsigned i = 0; i < Work::most_tiles; ++i) sums[i] = work.tile(number) == i ? of_quad : sums[i];
@@ -167,21 +175,53 @@ ZINC_DEVICE void matvec_copied_chunks(const uint8_t* matrix, uint32_t m, uint32_
     // The warp is done with its part of the vector.
     __syncwarp();
 #pragma unroll
-    for (unsigned i = 0; i < Work::most_tiles; ++i) all.put(i, sums[i]);
+    for (unsigned i = 0; i < Work::most_tiles; ++i) each.put(i, sums[i]);
   }
-  all.template finish<typename Copied::Format, copied_warps>(work.tiles, unfit, FewMatrices<1>{{matrix}, x, k}, m,
-                                                             work.row_size, finish);
+  all.template finish<typename Copied::Format, copied_warps>(work.row_tiles, unfit, terms, m, Work::bytes(terms.k),
+                                                             finish);
+}
+
+// Products of the terms' matrices with their vectors, summed over the terms, as finish(row, 0, dots) makes them.
+// ready(terms) is called once, before anything is read, and what it returns is ended before a vector is.
+template <class Copied, unsigned most_rows = copied_rows, class Terms, class Ready, class Finish>
+ZINC_DEVICE void copied_terms(const Terms& terms, uint32_t m, Ready ready, Finish finish,
+                              const BlockOfMany& share = {}) {
+  if (terms.columns() > copied_warps * step_columns) {
+    copied_chunks<Copied, true, most_rows>(terms, m, ready, finish, share);
+  } else {
+    copied_chunks<Copied, false, most_rows>(terms, m, ready, finish, share);
+  }
 }
 
 // y as finish(row, 0, dots) makes it.
 template <class Copied, unsigned most_rows = copied_rows, class Finish>
 ZINC_DEVICE void matvec_copied(const uint8_t* matrix, uint32_t m, uint32_t k, const float* x, Finish finish,
                                const BlockOfMany& share = {}) {
-  if (k > copied_warps * step_columns) {
-    matvec_copied_chunks<Copied, true, most_rows>(matrix, m, k, x, finish, share);
-  } else {
-    matvec_copied_chunks<Copied, false, most_rows>(matrix, m, k, x, finish, share);
+  copied_terms<Copied, most_rows>(
+      FewMatrices<1>{{matrix}, x, k}, m, [](FewMatrices<1>&) { return EarlyReads(); }, finish, share);
+}
+
+// As FewExperts, of one chunk of columns.
+template <class Copied, unsigned most_rows = copied_rows>
+struct CopiedExperts {
+  template <unsigned matrices, class Work>
+  static ZINC_DEVICE void run(const Experts<matrices>& experts, const uint32_t* routing, uint32_t, uint32_t m,
+                              uint32_t k, Work work) {
+    const auto here = work(blockIdx.y);
+    copied_chunks<Copied, false, most_rows>(FewMatrices<matrices>{{}, here.x, k}, m,
+                                            SlotReady<matrices>{experts, routing}, here.finish);
   }
+};
+
+// As moe_down_few.
+template <class Copied, class Weights, class Push>
+ZINC_DEVICE void moe_down_copied(const uint8_t* weights, const uint8_t* x, uint8_t* y, const Weights& router, bool add,
+                                 const Push& p) {
+  const FewSlots<Weights> terms{
+      {{weights}, p.expert_stride}, at_byte<float>(x, p.x_offset), p.x_expert_stride, router, p.n_used, p.k};
+  copied_terms<Copied>(
+      terms, p.m, [](const FewSlots<Weights>&) { return EarlyReads(); },
+      StoreRow{at_byte<float>(y, p.y_offset), 0, add});
 }
 
 // The plain contract: y[r] = dot, or y[r] += dot where acc_mode is not 0.

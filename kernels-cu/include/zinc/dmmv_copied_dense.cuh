@@ -44,15 +44,18 @@ struct CopiedF16 {
 // y[r] = dot, or y[r] += dot where acc_mode is not 0.
 template <class Copied, class Push>
 ZINC_DEVICE void dmmv_copied_dense(const uint8_t* weights, const uint8_t* x, uint8_t* y, const Push& p) {
-  using Work = CopiedWork<Copied>;
+  using Terms = FewMatrices<1>;
+  using Work = CopiedWork<Copied, Terms>;
   constexpr unsigned rows = Copied::tile_rows;
   ZINC_DYNAMIC_SHARED(uint8_t, shared);
   // Of each warp, sums of all rows of the block.
   float* const sums = reinterpret_cast<float*>(shared);
   constexpr unsigned sum_bytes = copied_warps * copied_rows * sizeof(float);
   const uint32_t steps = p.k / step_columns;
+  const Terms terms{{weights + p.a_offset}, at_byte<float>(x, p.x_offset), p.k};
   const EarlyReads reads;
-  const Work work(weights + p.a_offset, p.m, steps, shared + sum_bytes, steps > copied_warps);
+  const Work work(terms, p.m, shared + sum_bytes, steps > copied_warps);
+  work.begin();
   const unsigned warp = warp_id();
   const unsigned lane = lane_id();
   const SharedAddress lane_rows = SharedAddress(work.rows) + (warp * Copied::step_bytes + 16 * lane);
@@ -71,7 +74,7 @@ ZINC_DEVICE void dmmv_copied_dense(const uint8_t* weights, const uint8_t* x, uin
 #pragma unroll
   for (unsigned i = 0; i < Work::most_chunks; ++i) {
     const uint32_t step = min(i * copied_warps + warp, steps - 1);
-    const float4* const from = at_byte<float4>(x, p.x_offset) + step * (step_columns / 4) + 2 * lane;
+    const float4* const from = reinterpret_cast<const float4*>(terms.x + step * step_columns) + 2 * lane;
     columns[i][0] = __ldg(from);
     columns[i][1] = __ldg(from + 1);
   }
@@ -96,7 +99,7 @@ ZINC_DEVICE void dmmv_copied_dense(const uint8_t* weights, const uint8_t* x, uin
   }
   __syncthreads();
   const StoreRow store{at_byte<float>(y, p.y_offset), 0, p.acc_mode != 0};
-  for (uint32_t at = threadIdx.x; at < work.tiles * rows; at += blockDim.x) {
+  for (uint32_t at = threadIdx.x; at < work.tiles() * rows; at += blockDim.x) {
     const uint32_t row = work.first_row(at / rows) + at % rows;
     if (row >= p.m) return;
     float dots[1] = {0.0f};

@@ -15,10 +15,12 @@
 //   four(thread of the eight, i)       which four of the 256 columns are the i-th of its
 //   position(q)                        where these are in shared memory, so that lanes meet no bank at once
 //   some()                             a word that needs everything that was loaded
+//   put_off                            whether the assembler puts off its loads; see keep_early
 #pragma once
 
 #include "zinc/async_copy.cuh"
 #include "zinc/dmmv_moe_down.cuh"
+#include "zinc/early.cuh"
 
 namespace zinc {
 
@@ -66,6 +68,24 @@ struct FewMatrices {
     for (unsigned i = 0; i < matrices; ++i) term.matrix[i] = matrix[i];
     return term;
   }
+
+  // Of the columns from .. to - 1, those whose bytes lie together in a row: begin .. end - 1, from column `place` of
+  // the row on; and where the first row of the i-th matrix lies.
+  struct Part {
+    ZINC_DEVICE bool exists() const { return lane_id() == 0; }
+    ZINC_DEVICE uint32_t begin(uint32_t from) const { return from; }
+    ZINC_DEVICE uint32_t end(uint32_t to) const { return to; }
+    ZINC_DEVICE uint32_t place(uint32_t from) const { return from; }
+    ZINC_DEVICE const uint8_t* matrix(const FewMatrices& terms, unsigned i) const {
+      uint64_t at = reinterpret_cast<uint64_t>(terms.matrix[0]);
+#pragma unroll
+      for (unsigned j = 1; j < matrices; ++j) at = i == j ? reinterpret_cast<uint64_t>(terms.matrix[j]) : at;
+      return reinterpret_cast<const uint8_t*>(at);
+    }
+  };
+  // How many parts some columns are, and that of the lane, if it exists.
+  ZINC_DEVICE uint32_t parts(uint32_t, uint32_t) const { return 1; }
+  ZINC_DEVICE Part part(uint32_t, uint32_t) const { return {}; }
 };
 
 // The weighted sum over slots of the products of their experts: as if rows of the experts lay side by side.
@@ -79,7 +99,7 @@ struct FewSlots {
   struct Term {
     const uint8_t* matrix[1];
     const float* x;
-    float weight;
+    typename Weights::Weight weight;
 
     ZINC_DEVICE float weighted(float dot) const { return weight * dot; }
   };
@@ -93,11 +113,38 @@ struct FewSlots {
 
   ZINC_DEVICE uint32_t columns() const { return slots * k; }
   ZINC_DEVICE Place place(uint32_t c) const {
-    const uint32_t slot = k > 0 ? c / k : 0;
+    const uint32_t slot = slot_of(c);
     return {c - slot * k, slot};
   }
   ZINC_DEVICE Term term(const Place& place) const {
     return {{experts.matrix(0, router.routing[place.slot])}, x + place.slot * x_stride, router.of(place.slot)};
+  }
+
+  struct Part {
+    uint32_t first;
+    uint32_t last;
+    uint32_t c;
+    const uint8_t* expert;
+
+    ZINC_DEVICE bool exists() const { return first < last; }
+    ZINC_DEVICE uint32_t begin(uint32_t) const { return first; }
+    ZINC_DEVICE uint32_t end(uint32_t) const { return last; }
+    ZINC_DEVICE uint32_t place(uint32_t) const { return c; }
+    ZINC_DEVICE const uint8_t* matrix(const FewSlots&, unsigned) const { return expert; }
+  };
+  ZINC_DEVICE uint32_t parts(uint32_t from, uint32_t to) const { return slot_of(to - 1) - slot_of(from) + 1; }
+  ZINC_DEVICE Part part(uint32_t from, uint32_t to) const {
+    const uint32_t slot = min(slot_of(from) + lane_id(), slots - 1);
+    const uint32_t c = slot * k;
+    const uint32_t first = max(from, c);
+    const bool exists = slot_of(from) + lane_id() == slot && first < to;
+    return {first, exists ? min(to, c + k) : first, first - c, experts.matrix(0, router.routing[slot])};
+  }
+
+ private:
+  // An integer division takes 100 clocks. Columns are so few that this is exact.
+  ZINC_DEVICE uint32_t slot_of(uint32_t c) const {
+    return k > 0 ? static_cast<uint32_t>(__fdividef(static_cast<float>(c) + 0.5f, static_cast<float>(k))) : 0;
   }
 };
 
@@ -169,7 +216,7 @@ struct StagedVector {
 // Products of the terms' matrices with their vectors, summed over the terms, for the m rows that lie `row_size` bytes
 // apart; see for_row_groups for finish. `shared` is for 4 * rows * matrices bytes for all Shape::lanes threads, and
 // where pieces are staged for their columns, too: a thread has one then. ready(terms) is called once, before anything
-// is read: there is only arithmetic before it.
+// is read: there is only arithmetic before it. What it returns is ended before a vector is read.
 template <class Shape, class Terms, class Ready, class Finish>
 ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms terms, uint32_t m, uint32_t row_size,
                           Ready ready, Finish finish) {
@@ -192,28 +239,38 @@ ZINC_DEVICE void few_rows(float* shared, const FewPlace<Shape>& place, Terms ter
   uint32_t c = Piece::columns * place.thread;
   auto at = place_at(c);
   typename Piece::Place piece_at(at.c);
-  ready(terms);
+  const auto early = ready(terms);
+  static_assert(Piece::staged || !early.any, "they end with the first pieces, which are the last ones, too");
+  if (columns == 0) early.end();
 #pragma unroll(Piece::staged ? 1 : 2)
   while (Piece::staged ? columns > 0 : c < columns) {
     const auto term = terms.term(at);
     float4 x[fours];
-    if constexpr (Piece::staged) {
-      const float* const from = term.x + at.c / StagedVector::columns * StagedVector::columns;
+    const auto ask = [&] {
+      if constexpr (Piece::staged) {
+        const float* const from = term.x + at.c / StagedVector::columns * StagedVector::columns;
 #pragma unroll
-      for (unsigned i = 0; i < fours; ++i) {
-        const unsigned q = StagedVector::threads * i + lane;
-        async_copy_passing<true>(shared_place(staged + Piece::position(q)), from + 4 * q);
+        for (unsigned i = 0; i < fours; ++i) {
+          const unsigned q = StagedVector::threads * i + lane;
+          async_copy_passing<true>(shared_place(staged + Piece::position(q)), from + 4 * q);
+        }
+        async_commit();
+      } else {
+#pragma unroll
+        for (unsigned i = 0; i < fours; ++i) x[i] = __ldg(reinterpret_cast<const float4*>(term.x + at.c) + i);
       }
-      async_commit();
-    } else {
-#pragma unroll
-      for (unsigned i = 0; i < fours; ++i) x[i] = __ldg(reinterpret_cast<const float4*>(term.x + at.c) + i);
-    }
+    };
+    if constexpr (!early.any) ask();
     Piece piece[sums];
 #pragma unroll
     for (unsigned i = 0; i < sums; ++i) {
       const uint8_t* const matrix = term.matrix[i / rows];
       piece[i].load(matrix + first_at + min(i % rows, last) * row_size, piece_at.in(matrix));
+    }
+    if constexpr (early.any) {
+      keep_early<Piece::put_off>(piece, row_size == 0);
+      early.end();
+      ask();
     }
     if constexpr (Piece::staged) {
       // What the vote says does not matter. It needs all that was loaded, so that no load is put off until products of
@@ -272,25 +329,26 @@ ZINC_DEVICE void matvec_few(const uint8_t* const (&matrix)[matrices], uint32_t m
   }
   ZINC_DYNAMIC_SHARED(float, shared);
   few_rows(
-      shared, place, terms, m, few_row_bytes<Shape>(k), [](FewMatrices<matrices>&) { wait_for_previous(); }, finish);
+      shared, place, terms, m, few_row_bytes<Shape>(k), [](FewMatrices<matrices>&) { return NothingEarly(); }, finish);
 }
 
-// What makes terms ready whose matrices are those of the block's slot: the kernel before this one has chosen its
-// expert.
+// What makes terms ready whose matrices are those of the block's slot.
 template <unsigned matrices>
 struct SlotReady {
   const Experts<matrices>& experts;
   const uint32_t* routing;
 
-  ZINC_DEVICE void operator()(FewMatrices<matrices>& terms) const {
-    wait_for_previous();
+  ZINC_DEVICE EarlyReads operator()(FewMatrices<matrices>& terms) const {
+    const EarlyReads early;
     const uint32_t expert = routing[blockIdx.y];
 #pragma unroll
     for (unsigned i = 0; i < matrices; ++i) terms.matrix[i] = experts.matrix(i, expert);
+    return early;
   }
 };
 
-// A way through slots (dmmv_moe.cuh) that waits for the previous kernel. Grid: y over slots, at least as many.
+// A way through slots (dmmv_moe.cuh) that waits for the previous kernel, after it has read early. Grid: y over slots,
+// at least as many.
 template <class Shape>
 struct FewExperts {
   template <unsigned matrices, class Work>
@@ -300,6 +358,21 @@ struct FewExperts {
     const auto here = work(blockIdx.y);
     few_rows(shared, FewPlace<Shape>(k), FewMatrices<matrices>{{}, here.x, k}, m, few_row_bytes<Shape>(k),
              SlotReady<matrices>{experts, routing}, here.finish);
+  }
+};
+
+// The early reads of a sum of slots. At their end the old value of a row that the thread finishes is asked for.
+struct DownReads {
+  static constexpr bool any = true;
+
+  EarlyReads early;
+  StoreExpected& store;
+  bool finishes;
+  uint32_t row;
+
+  ZINC_DEVICE void end() const {
+    early.end();
+    if (finishes) store.expect(row);
   }
 };
 
@@ -314,10 +387,7 @@ ZINC_DEVICE void moe_down_few(const uint8_t* weights, const uint8_t* x, uint8_t*
   StoreExpected store{{at_byte<float>(y, p.y_offset), 0, add}};
   few_rows(
       shared, place, terms, p.m, few_row_bytes<Shape>(p.k),
-      [&](const FewSlots<Weights>&) {
-        wait_for_previous();
-        if (place.finishes(p.m)) store.expect(place.finished());
-      },
+      [&](const FewSlots<Weights>&) { return DownReads{EarlyReads(), store, place.finishes(p.m), place.finished()}; },
       [&](uint32_t r, unsigned v, const float (&dots)[1]) { store(r, v, dots); });
 }
 

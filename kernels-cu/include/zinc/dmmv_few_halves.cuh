@@ -19,7 +19,8 @@
 namespace zinc {
 
 // Products of the terms' matrices with their vectors, summed over the terms, for the m rows that lie `row_size` bytes
-// apart. ready(terms) is called once, before anything is read. `shared` is for a SplitStep for each warp.
+// apart. ready(terms) is called once, before anything is read, and what it returns is ended before a vector is.
+// `shared` is for a SplitStep for each warp.
 template <class Weights, unsigned most_warps, class Terms, class Ready, class Finish>
 ZINC_DEVICE void few_halves(uint8_t* shared, Terms terms, uint32_t m, uint32_t row_size, Ready ready, Finish finish) {
   using Format = typename Weights::Format;
@@ -34,20 +35,27 @@ ZINC_DEVICE void few_halves(uint8_t* shared, Terms terms, uint32_t m, uint32_t r
   const uint32_t steps = terms.columns() / step_columns;
   uint32_t step = warp_id();
   auto place = terms.place(step < steps ? step * step_columns : 0);
-  ready(terms);
-  float sum[2 * matrices] = {};
-  bool unfit = false;
-#pragma unroll 1
-  while (step < steps) {
-    const auto term = terms.term(place);
-    const float4* const x = reinterpret_cast<const float4*>(term.x + place.c + Step::lane_columns * lane_id());
-    const float4 x0 = __ldg(x);
-    const float4 x1 = __ldg(x + 1);
-    Weights weights[2 * matrices];
+  const auto early = ready(terms);
+  auto term = terms.term(place);
+  Weights weights[2 * matrices];
+  const auto load = [&] {
 #pragma unroll
     for (unsigned i = 0; i < 2 * matrices; ++i) {
       weights[i].load(term.matrix[i / 2] + (at[i % 2] + place.c / step_columns * step_bytes));
     }
+  };
+  if (step < steps) {
+    load();
+    keep_early<false>(weights, false);
+  }
+  early.end();
+  float sum[2 * matrices] = {};
+  bool unfit = false;
+#pragma unroll 1
+  while (step < steps) {
+    const float4* const x = reinterpret_cast<const float4*>(term.x + place.c + Step::lane_columns * lane_id());
+    const float4 x0 = __ldg(x);
+    const float4 x1 = __ldg(x + 1);
     unfit = vector.put(x0, x1) || unfit;
     __syncwarp();
     float dots[2 * matrices][2];
@@ -76,6 +84,8 @@ ZINC_DEVICE void few_halves(uint8_t* shared, Terms terms, uint32_t m, uint32_t r
     step += warps;
     if (step >= steps) break;
     place = terms.place(step * step_columns);
+    term = terms.term(place);
+    load();
     __syncwarp();
   }
   // The warp is done with its part of the vector.

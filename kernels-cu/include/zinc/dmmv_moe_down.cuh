@@ -6,21 +6,31 @@
 
 namespace zinc {
 
-// A slot's weight: the router's, times the expert's own factor where there is one.
+// A slot's weight: the router's, times the expert's own factor where there is one. It becomes a float where it is used,
+// so that nothing waits for its parts before.
 struct RouterWeights {
+  using Weight = float;
+
   const uint32_t* routing;
   uint32_t used;
 
-  ZINC_DEVICE float of(uint32_t slot) const { return __uint_as_float(routing[used + slot]); }
+  ZINC_DEVICE Weight of(uint32_t slot) const { return __uint_as_float(routing[used + slot]); }
 };
 
 struct ScaledRouterWeights {
+  struct Weight {
+    float router;
+    float expert;
+
+    ZINC_DEVICE operator float() const { return router * expert; }
+  };
+
   const uint32_t* routing;
   uint32_t used;
   const float* expert_scales;
 
-  ZINC_DEVICE float of(uint32_t slot) const {
-    return __uint_as_float(routing[used + slot]) * expert_scales[routing[slot]];
+  ZINC_DEVICE Weight of(uint32_t slot) const {
+    return {__uint_as_float(routing[used + slot]), expert_scales[routing[slot]]};
   }
 };
 

@@ -5,6 +5,7 @@
 
 #include "zinc/dmmv_moe_down.cuh"
 #include "zinc/dmmv_tiles.cuh"
+#include "zinc/early.cuh"
 
 namespace zinc {
 
@@ -73,7 +74,7 @@ struct WeightedSlots {
   static constexpr bool weighted = true;
   struct Key {
     uint32_t expert;
-    float weight;
+    typename Weights::Weight weight;
   };
 
   const Experts<1>& experts;
@@ -153,6 +154,7 @@ class DirectUnit {
   }
   ZINC_DEVICE void loaded() const {}
   ZINC_DEVICE void wait() const {}
+  ZINC_DEVICE void keep() const { keep_early<false>(rows_, false); }
   template <class Use>
   ZINC_DEVICE void use(unsigned j, uint32_t, const typename Tiles::Lane&, Use use) const {
     use(rows_[j][0], rows_[j][1]);
@@ -183,6 +185,7 @@ class StagedUnit {
   }
   ZINC_DEVICE void loaded() const { async_commit(); }
   ZINC_DEVICE void wait() const { async_wait<0>(); }
+  ZINC_DEVICE void keep() const {}
   template <class Use>
   ZINC_DEVICE void use(unsigned j, uint32_t row_size, const typename Tiles::Lane& lane, Use use) const {
     __syncwarp();
@@ -207,10 +210,11 @@ class StagedUnit {
 // Sums of terms for the tiles of Shape::tile_rows rows that block `block` of `blocks` has. finish.expect(r) is called
 // in the lane that will get finish(r, 0, sums), some time before, for the first 16 rows. The units of a tile are added
 // in a fixed order. False, and nothing done, if the vectors do not fit into planes: the same in all blocks. All threads
-// of the block must be here; matrices are aligned as Tiles asks; no warp has more units than Shape::steps.
-template <class Tiles, class Shape, unsigned matrices, class Terms, class Finish>
+// of the block must be here; matrices are aligned as Tiles asks; no warp has more units than Shape::steps. ready() is
+// called before a vector is read.
+template <class Tiles, class Shape, unsigned matrices, class Terms, class Ready, class Finish>
 ZINC_DEVICE bool tile_terms(uint8_t* shared, const Terms& terms, const Units<Shape::warps>& units, uint32_t m,
-                            uint32_t k, uint32_t block, uint32_t blocks, Finish finish) {
+                            uint32_t k, uint32_t block, uint32_t blocks, Ready ready, Finish finish) {
   constexpr unsigned tile_rows = Shape::tile_rows;
   constexpr unsigned parts = matrices * Shape::sets;  // matrix by matrix
   const uint32_t tiles = m / tile_rows + (m % tile_rows != 0);
@@ -224,21 +228,11 @@ ZINC_DEVICE bool tile_terms(uint8_t* shared, const Terms& terms, const Units<Sha
   Unit next(units);  // to load
   const auto first_key = terms.key(next.term);
 
-  // A lane's part of a unit's vector. The first one is on its way before all else.
-  constexpr unsigned lane_columns = Planes<Tiles>::lane_columns;
-  const auto four = [&](const Unit& unit, unsigned i) {
-    const uint32_t c = unit.step * step_columns + lane_columns * lane_id() + 4 * i;
-    if (c >= k) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    return ActivationVectors{terms.x(unit.term), 0, 1}.four(0, c);
-  };
-  Unit filled(units);
-  float4 values[2] = {four(filled, 0), four(filled, 1)};
-
   const ExpertMemory<Tiles, Shape, matrices> memory{shared, units.most()};
   typename select<(Tiles::pitch > 0), StagedUnit<Tiles, parts>, DirectUnit<Tiles, parts>>::type weights(memory.stage());
-  float factor;
+  auto factor = first_key;
   const auto load = [&](uint32_t tile, typename Terms::Key key) {
-    if constexpr (Terms::weighted) factor = key.weight;
+    if constexpr (Terms::weighted) factor = key;
     const uint32_t step_at = next.step * Tiles::step_bytes;
     const uint32_t tile_at = tile * tile_rows * bytes + step_at;
     const uint32_t rows = m - tile * tile_rows;
@@ -250,7 +244,22 @@ ZINC_DEVICE bool tile_terms(uint8_t* shared, const Terms& terms, const Units<Sha
     weights.loaded();
     next.advance(units);
   };
-  if (first_tile < tiles) load(first_tile, first_key);
+  if (first_tile < tiles) {
+    load(first_tile, first_key);
+    weights.keep();
+  }
+  ready();
+
+  // A lane's part of a unit's vector.
+  constexpr unsigned lane_columns = Planes<Tiles>::lane_columns;
+  const auto four = [&](const Unit& unit, unsigned i) {
+    const uint32_t c = unit.step * step_columns + lane_columns * lane_id() + 4 * i;
+    if (c >= k) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    return ActivationVectors{terms.x(unit.term), 0, 1}.four(0, c);
+  };
+  Unit filled(units);
+  float4 values[2] = {four(filled, 0), four(filled, 1)};
+
   const auto expect = [&](uint32_t tile) {
     const uint32_t r = tile * tile_rows + lane_id();
     if (part == 0 && lane_id() < mma_rows && r < m) finish.expect(r);
@@ -291,7 +300,11 @@ ZINC_DEVICE bool tile_terms(uint8_t* shared, const Terms& terms, const Units<Sha
                       });
 #pragma unroll
           for (unsigned r = 0; r < 2; ++r) {
-            sum[j][r] = Terms::weighted ? fmaf(factor, product[r][0], sum[j][r]) : sum[j][r] + product[r][0];
+            if constexpr (Terms::weighted) {
+              sum[j][r] = fmaf(factor.weight, product[r][0], sum[j][r]);
+            } else {
+              sum[j][r] += product[r][0];
+            }
           }
         }
         const uint32_t next_tile = unit + 1 < own ? tile : tile + tile_stride;
@@ -365,6 +378,12 @@ struct TileSlots {
     using Tile = ActivationTile<typename Tiles::Format, tile_columns, 1>;
     static_assert(sizeof(Tile) <= Shape::head, "the launch file reserves what does not depend on the columns");
     ZINC_DYNAMIC_SHARED(uint8_t, memory);
+    const EarlyReads reads;
+    bool ended = false;
+    const auto ready = [&] {
+      if (!ended) reads.end();
+      ended = true;
+    };
     uint32_t slot = blockIdx.y;
     if constexpr (has_tiles) {
       const Units<Shape::warps> units(1, k);
@@ -375,10 +394,12 @@ struct TileSlots {
           const auto here = work(slot);
           const OneSlot<matrices> terms{experts, routing, slot, here.x};
           const Unexpecting<decltype(here.finish)> finish{here.finish};
-          if (!tile_terms<Tiles, Shape, matrices>(memory, terms, units, m, k, blockIdx.x, gridDim.x, finish)) break;
+          if (!tile_terms<Tiles, Shape, matrices>(memory, terms, units, m, k, blockIdx.x, gridDim.x, ready, finish))
+            break;
         }
       }
     }
+    ready();
     // All slots, or those from the first one on whose vector does not fit.
     for (; slot < slots; slot += gridDim.y) {
       const auto here = work(slot);
@@ -401,13 +422,21 @@ ZINC_DEVICE void dmmv_moe_down_tiles(const uint8_t* weights, const uint8_t* x, u
   ZINC_DYNAMIC_SHARED(uint8_t, memory);
   const Experts<1> experts{{weights}, p.expert_stride};
   const StoreRow store{at_byte<float>(y, p.y_offset), 0, add};
+  const EarlyReads reads;
   if constexpr (has_tiles) {
     const WeightedSlots<Weights> terms{experts, at_byte<float>(x, p.x_offset), p.x_expert_stride, router, p.n_used};
     const Units<Shape::warps> units(p.n_used, p.k);
-    if (p.k > 0 && p.n_used > 0 && units.most() <= Shape::steps && experts.are_aligned(Tiles::alignment) &&
-        tile_terms<Tiles, Shape, 1>(memory, terms, units, p.m, p.k, blockIdx.x, gridDim.x, StoreExpected{store})) {
-      return;
+    if (p.k > 0 && p.n_used > 0 && units.most() <= Shape::steps && experts.are_aligned(Tiles::alignment)) {
+      const auto ready = [&] { reads.end(); };
+      if (tile_terms<Tiles, Shape, 1>(memory, terms, units, p.m, p.k, blockIdx.x, gridDim.x, ready,
+                                      StoreExpected{store})) {
+        return;
+      }
+    } else {
+      reads.end();
     }
+  } else {
+    reads.end();
   }
   moe_down<RowShape<Shape::warps, rows>>(*reinterpret_cast<Tile*>(memory), weights, x, router, p, store);
 }

@@ -24,6 +24,8 @@ class EarlyReads {
   bool allowed_ = may_read_early();
 
  public:
+  static constexpr bool any = true;
+
   ZINC_DEVICE EarlyReads() {
     if (!allowed_) wait_for_previous();
   }
@@ -31,5 +33,31 @@ class EarlyReads {
     if (allowed_) wait_for_previous();
   }
 };
+
+// The same for kernels that read nothing early.
+class NothingEarly {
+ public:
+  static constexpr bool any = false;
+
+  ZINC_DEVICE NothingEarly() { wait_for_previous(); }
+  ZINC_DEVICE void end() const {}
+};
+
+// Keeps loads of a struct of words where they are written: before the end of early reads. Where the assembler puts them
+// off all the same, `never` helps: it is false, which nobody knows. Where it does not, that makes it wait for them.
+template <bool put_off, class Words>
+ZINC_DEVICE void keep_early([[maybe_unused]] const Words& loaded, [[maybe_unused]] bool never) {
+#if !defined(ZINC_EMULATOR) && ZINC_ARCH >= 90
+  uint32_t words[sizeof(Words) / sizeof(uint32_t)];
+  memcpy(words, &loaded, sizeof(words));
+  uint32_t all = 0;
+#pragma unroll
+  for (const uint32_t word : words) {
+    all ^= word;
+    if constexpr (!put_off) asm volatile("" ::"r"(word));
+  }
+  if (put_off && never) asm volatile("st.shared.u32 [%0], %0;" ::"r"(all));
+#endif
+}
 
 }  // namespace zinc

@@ -20,7 +20,8 @@ pub enum Tolerance {
     Partial,
 }
 
-/// What an implementation calls, in one of its forms, that may be started before the kernel ahead of it has ended.
+/// What an implementation calls, in one of its forms, that may be started before the kernel ahead of it has ended. Where it
+/// reads early a header may call it.
 const WAIT: &str = "zinc::wait_for_previous";
 
 /// Directories of `kernels-cu` that hold no implementations.
@@ -315,6 +316,7 @@ impl Loader<'_> {
         let launch = parse::launch_file(&wanted, kernel, &text)?;
         if self.tolerance == Tolerance::Strict
             && let Some(code) = self.read(&kernel.cu)
+            && launch.early.is_empty()
             && launch.overlap != code.contains(WAIT)
         {
             let problem = Problem::Launch(

@@ -8,6 +8,7 @@ namespace zinc {
 
 struct Mxfp4Piece : BlockPiece<false> {
   using Format = Mxfp4;
+  static constexpr bool put_off = false;
 
   // Of rows that are a multiple of 256 columns, and begin 8-byte aligned: blocks are as far from aligned words in all.
   struct Place {

@@ -8,6 +8,7 @@ namespace zinc {
 
 struct Q4KPiece : KPiece {
   using Format = Q4K;
+  static constexpr bool put_off = true;
 
   struct Place {
     uint32_t block;

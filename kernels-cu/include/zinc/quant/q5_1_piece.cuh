@@ -8,6 +8,7 @@ namespace zinc {
 
 struct Q5_1Piece : BlockPiece<true> {
   using Format = Q5_1;
+  static constexpr bool put_off = false;
 
   struct Place {
     uint32_t block;

@@ -8,6 +8,7 @@ namespace zinc {
 
 struct Q5KPiece : KPiece {
   using Format = Q5K;
+  static constexpr bool put_off = false;
 
   struct Place {
     uint32_t block;

@@ -175,6 +175,16 @@ impl Layout {
         for (label, x) in INPUTS {
             add(&format!("x: {label}"), &|s| (s.x, s.x_stride) = (x, k));
         }
+        // Copied rows, or rows of several slots: with tiles that are not whole, and with a vector that has to be
+        // multiplied in f32.
+        for (m, k) in [(72, 2048), (20, 1024)] {
+            add(&format!("{m} x {k}, x: an outlier"), &|s| {
+                (s.m, s.k, s.x_stride, s.x) = (m, k, k, Fill::One(9, -1e6));
+            });
+            add(&format!("{m} x {k}"), &|s| {
+                (s.m, s.k, s.x_stride) = (m, k, k)
+            });
+        }
         let routing: Vec<u32> = [15, 3, 8, 0, 11, 6, 14, 2].into();
         add("8 of 16 experts, 32 x 2048", &|s| {
             (s.m, s.k, s.experts) = (32, 2048, 16);

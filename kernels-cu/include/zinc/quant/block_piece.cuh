@@ -13,17 +13,13 @@ struct BlockPieceVector {
   float sum = 0.0f;
 
   explicit ZINC_DEVICE BlockPieceVector(const float4 (&fours)[8]) {
-    float sums[8];
+    unpack(x, fours);
+    if constexpr (summed) {
+      float sums[8];
 #pragma unroll
-    for (unsigned i = 0; i < 8; ++i) {
-      x[4 * i] = fours[i].x;
-      x[4 * i + 1] = fours[i].y;
-      x[4 * i + 2] = fours[i].z;
-      x[4 * i + 3] = fours[i].w;
-      sums[i] = (fours[i].x + fours[i].y) + (fours[i].z + fours[i].w);
-    }
-    if constexpr (summed)
+      for (unsigned i = 0; i < 8; ++i) sums[i] = (fours[i].x + fours[i].y) + (fours[i].z + fours[i].w);
       sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    }
   }
 };
 

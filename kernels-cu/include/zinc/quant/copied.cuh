@@ -7,6 +7,7 @@
 #include "zinc/dmmv_planes.cuh"
 #include "zinc/half.cuh"
 #include "zinc/logic.cuh"
+#include "zinc/quant/power.cuh"
 #include "zinc/quant/staged_row.cuh"
 
 namespace zinc {
@@ -17,12 +18,6 @@ ZINC_DEVICE constexpr uint32_t both_halves(uint32_t bits) { return bits << 16 | 
 // 2^exponent in both halves.
 ZINC_DEVICE constexpr uint32_t power_halves(int exponent) {
   return both_halves(static_cast<uint32_t>(15 + exponent) << 10);
-}
-
-// 2^exponent.
-template <int exponent>
-ZINC_DEVICE float power_float() {
-  return __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23);
 }
 
 // Nibbles of a word's bytes 0 and 2, or of 1 and 3 where that is shifted to there: of the lower nibbles, or 16 times

@@ -12,4 +12,16 @@ ZINC_DEVICE float dot_halves(uint32_t pair, const float* x, float dot) {
   return fmaf(half_to_float(static_cast<uint16_t>(pair >> 16)), x[2], dot);
 }
 
+// The numbers of some fours, in order.
+template <unsigned count>
+ZINC_DEVICE void unpack(float (&x)[4 * count], const float4 (&fours)[count]) {
+#pragma unroll
+  for (unsigned i = 0; i < count; ++i) {
+    x[4 * i] = fours[i].x;
+    x[4 * i + 1] = fours[i].y;
+    x[4 * i + 2] = fours[i].z;
+    x[4 * i + 3] = fours[i].w;
+  }
+}
+
 }  // namespace zinc

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "zinc/quant/dot_halves.cuh"
+#include "zinc/quant/power.cuh"
 #include "zinc/quant/quants.cuh"
 #include "zinc/quant/words.cuh"
 
@@ -41,7 +42,7 @@ struct KPieceHead {
   // the first word of a head.
   template <int unit0, int unit1>
   static ZINC_DEVICE float weighted(const float (&dot)[2], const float (&sum)[2], uint32_t factors, uint32_t numbers) {
-    const float d = half_to_float(static_cast<uint16_t>(factors)) * power<-unit0>();
+    const float d = half_to_float(static_cast<uint16_t>(factors)) * power_float<-unit0>();
     const float dmin = half_to_float(static_cast<uint16_t>(factors >> 16));
     const float scaled = fmaf(to_float<0>(numbers, 0), dot[0], to_float<unit0 - unit1>(numbers, 1) * dot[1]);
     const float least = fmaf(to_float<0>(numbers, 2), sum[0], to_float<0>(numbers, 3) * sum[1]);
@@ -53,10 +54,6 @@ struct KPieceHead {
   }
 
  private:
-  template <int exponent>
-  static ZINC_DEVICE float power() {
-    return __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23);
-  }
   // 2^exponent times byte i.
   template <int exponent>
   static ZINC_DEVICE float to_float(uint32_t bytes, unsigned i) {
@@ -71,13 +68,7 @@ struct KPieceVector {
   float sum[2];
 
   explicit ZINC_DEVICE KPieceVector(const float4 (&fours)[8]) {
-#pragma unroll
-    for (unsigned i = 0; i < 8; ++i) {
-      x[4 * i] = fours[i].x;
-      x[4 * i + 1] = fours[i].y;
-      x[4 * i + 2] = fours[i].z;
-      x[4 * i + 3] = fours[i].w;
-    }
+    unpack(x, fours);
 #pragma unroll
     for (unsigned s = 0; s < 2; ++s) {
       float pairs[8];

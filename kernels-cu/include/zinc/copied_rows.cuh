@@ -120,7 +120,11 @@ struct CopiedWork {
     return terms.part(chunk_from(chunk), chunk_to(chunk));
   }
   ZINC_DEVICE uint32_t room() const { return two ? Copied::room_of_two : Copied::room; }
-  ZINC_DEVICE uint32_t ahead() const { return two ? Copied::ahead_of_two : Copied::ahead; }
+  ZINC_DEVICE uint32_t ahead() const {
+    // Never all, if there may be several.
+    constexpr unsigned most = most_tiles > 1 ? most_tiles - 1 : 1;
+    return two ? Copied::ahead_of_two : Copied::ahead < most ? Copied::ahead : most;
+  }
   // Whether all that a block may have finds room at once.
   ZINC_DEVICE bool all_room() const { return two ? 2 * most_tiles <= Copied::room_of_two : most_tiles <= Copied::room; }
   ZINC_DEVICE uint32_t slot(uint32_t number) const {

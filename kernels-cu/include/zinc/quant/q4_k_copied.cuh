@@ -21,9 +21,9 @@ struct CopiedQ4K {
   static constexpr unsigned tile_rows = 16;
   static constexpr unsigned room = 4;
   static constexpr unsigned room_of_two = 2;
-  static constexpr unsigned ahead = room;
+  static constexpr unsigned ahead = 2;
   static constexpr unsigned ahead_of_two = room_of_two;
-  static constexpr bool late = false;
+  static constexpr bool late = true;
 
   static ZINC_DEVICE unsigned block(unsigned part, unsigned i) { return 2 * part + i; }
   static ZINC_DEVICE unsigned place(unsigned, unsigned word) { return word % 4 * 2 + word / 4; }

@@ -1,10 +1,9 @@
 // Per routing slot y_j = W_e x_j for stacked q6_K expert matrices; e = routing[j], x_j shared or one per slot.
-// Of at most `few` weights in all slots, and of `copied` columns: grid y over slots, x over up to `copied_rows` rows, so
-// many that all multiprocessors have a block; see dmmv_copied.cuh.
-// Else: grid y over slots; x over tiles of 16 * sets rows of the slot's expert, walked with the grid's stride; the
-// steps of 256 columns of a tile are dealt out to the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8
-// planes of its part of the vector, `steps` steps at most; longer, misaligned or extreme ones go through f32 arithmetic
-// in stretches of `columns` columns.
+// Of at most `few` weights in all slots, and of `copied` columns: grid y over slots, x over up to `copied_rows` rows,
+// so many that all multiprocessors have a block; see dmmv_copied.cuh. Else: grid y over slots; x over tiles of 16 *
+// sets rows of the slot's expert, walked with the grid's stride; the steps of 256 columns of a tile are dealt out to
+// the warps of a block; see dmmv_moe_tiles.cuh. Each warp makes int8 planes of its part of the vector, `steps` steps at
+// most; longer, misaligned or extreme ones go through f32 arithmetic in stretches of `columns` columns.
 #include "zinc/dmmv_q6k_moe.h"
 
 #include "zinc/dmmv_copied.cuh"

@@ -639,11 +639,11 @@ fn image_whose_base_is_missing_or_comes_later_is_refused() {
 fn restored_payload_is_the_same_and_needs_the_same_base() {
     let (raw, base) = (b"the image of a kernel", b"the image of another kernel");
     let payload = Payload::compress_on(raw, base).unwrap();
-    let restored = Payload::restore_on(payload.stored().to_vec(), raw, base).unwrap();
+    let restored = Payload::restore(payload.stored().to_vec(), raw, Some(base)).unwrap();
     assert_eq!(restored.stored(), payload.stored());
     assert_eq!(restored.base, payload.base);
-    assert!(Payload::restore_on(payload.stored().to_vec(), b"another", base).is_none());
-    assert!(Payload::restore_on(b"no frame".to_vec(), raw, base).is_none());
+    assert!(Payload::restore(payload.stored().to_vec(), b"another", Some(base)).is_none());
+    assert!(Payload::restore(b"no frame".to_vec(), raw, Some(base)).is_none());
 }
 
 #[test]

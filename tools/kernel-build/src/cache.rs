@@ -22,61 +22,64 @@ pub struct Compiled {
     pub warnings: String,
 }
 
-/// What stands before a compressed image.
-#[derive(serde::Serialize, serde::Deserialize)]
-struct Head<T> {
-    compiled: T,
-    raw_bytes: u64,
-}
-
-/// A directory of compiled images. They lie there compressed, as an archive wants them: to compress takes longer than all else
-/// that a build does with a known image.
+/// A directory of compiled images, and of their compressed forms in archives, which take longer to make than all else that a
+/// build does with a known image.
 #[derive(Debug, Clone)]
 pub struct Cache(content_cache::Cache);
 
 impl Cache {
     /// The cache in `folder`, which the first entry makes.
     pub fn new(folder: PathBuf) -> Self {
-        Self(content_cache::Cache::new(folder, "zinc-cuda kernel 2"))
+        Self(content_cache::Cache::new(folder, "zinc-cuda kernel 3"))
     }
 
     /// The entry, if it is there and whole; a damaged one counts as missing.
-    pub fn get(&self, key: Digest) -> Option<(Compiled, Payload)> {
+    pub fn get(&self, key: Digest) -> Option<Compiled> {
         let mut body = self.0.get(Key::from(key.0))?;
         let end = body.iter().position(|byte| *byte == b'\n')?;
-        let stored = body.split_off(end + 1);
-        let head: Head<Compiled> = serde_json::from_slice(&body).ok()?;
-        let (payload, image) = Payload::restore(stored, head.raw_bytes)?;
-        let compiled = head.compiled;
-        Some((Compiled { image, ..compiled }, payload))
+        let image = body.split_off(end + 1);
+        let compiled: Compiled = serde_json::from_slice(&body).ok()?;
+        Some(Compiled { image, ..compiled })
     }
 
     /// Stores an entry; another process sees all of it or nothing.
     ///
     /// # Errors
     /// Where the cache cannot be written.
-    pub fn put(&self, key: Digest, compiled: &Compiled, payload: &Payload) -> io::Result<()> {
-        let head = serde_json::to_vec(&Head {
-            compiled,
-            raw_bytes: payload.raw_bytes(),
-        })?;
+    pub fn put(&self, key: Digest, compiled: &Compiled) -> io::Result<()> {
+        let head = serde_json::to_vec(compiled)?;
         self.0
-            .put(Key::from(key.0), &[&head, b"\n", payload.stored()])
+            .put(Key::from(key.0), &[&head, b"\n", &compiled.image])
     }
 
-    /// The image compressed with `base` as its base: from the cache, or now.
+    /// The image compressed with the best of `bases` as its base, or without one where none saves a fifth: from the cache,
+    /// or now.
     ///
     /// # Errors
     /// Those of [`Payload::compress_on`].
-    pub fn on_base(&self, image: &[u8], base: &[u8]) -> Result<Payload, ArchiveError> {
-        let key = on_base_key(image, base);
-        let found = self.0.get(key);
-        if let Some(payload) = found.and_then(|stored| Payload::restore_on(stored, image, base)) {
+    pub fn payload(&self, image: &[u8], bases: &[&[u8]]) -> Result<Payload, ArchiveError> {
+        let key = payload_key(image, bases);
+        if let Some(payload) = self
+            .0
+            .get(key)
+            .and_then(|entry| restore(entry, image, bases))
+        {
             return Ok(payload);
         }
-        let payload = Payload::compress_on(image, base)?;
+        let mut best = 0;
+        let mut most = Payload::estimate(image, None)? * 4 / 5;
+        for (number, base) in (1..).zip(bases) {
+            let bytes = Payload::estimate(image, Some(base))?;
+            if bytes <= most {
+                (best, most) = (number, bytes);
+            }
+        }
+        let payload = match base_of(best, bases) {
+            Some(base) => Payload::compress_on(image, base)?,
+            None => Payload::compress(image)?,
+        };
         // A cache that cannot be written costs time and nothing else.
-        let _ = self.0.put(key, &[payload.stored()]);
+        let _ = self.0.put(key, &[&[best], payload.stored()]);
         Ok(payload)
     }
 
@@ -89,8 +92,27 @@ impl Cache {
     }
 }
 
-fn on_base_key(image: &[u8], base: &[u8]) -> Key {
-    Key::of(&[b"on base", &Digest::of(image).0, &Digest::of(base).0])
+/// Base number 1 and so on; 0 is none.
+fn base_of<'a>(number: u8, bases: &[&'a [u8]]) -> Option<&'a [u8]> {
+    bases.get(usize::from(number).checked_sub(1)?).copied()
+}
+
+/// The payload of an entry: the number of its base, then its compressed form.
+fn restore(mut entry: Vec<u8>, image: &[u8], bases: &[&[u8]]) -> Option<Payload> {
+    let number = *entry.first()?;
+    let base = base_of(number, bases);
+    if number > 0 && base.is_none() {
+        return None;
+    }
+    Payload::restore(entry.split_off(1), image, base)
+}
+
+fn payload_key(image: &[u8], bases: &[&[u8]]) -> Key {
+    let digests = [image].into_iter().chain(bases.iter().copied());
+    let digests = Vec::from_iter(digests.map(|bytes| Digest::of(bytes).0));
+    let parts = [b"payload".as_slice()].into_iter();
+    let parts = Vec::from_iter(parts.chain(digests.iter().map(|digest| digest.as_slice())));
+    Key::of(&parts)
 }
 
 /// Writes a file only where its content changes, so that an unchanged output keeps its time.
@@ -122,36 +144,52 @@ mod tests {
             warnings: "line one\nline \"two\"".to_owned(),
         };
         let key = Digest::of(b"key");
-        let payload = Payload::compress(&value.image).unwrap();
         assert!(cache.get(key).is_none());
-        cache.put(key, &value, &payload).unwrap();
-        let (found, restored) = cache.get(key).unwrap();
-        assert_eq!(found, value);
-        assert_eq!(restored.stored(), payload.stored());
-        assert_eq!(restored.raw_hash(), Digest::of(&value.image));
+        cache.put(key, &value).unwrap();
+        assert_eq!(cache.get(key).unwrap(), value);
         assert!(cache.get(Digest::of(b"other")).is_none());
     }
 
     #[test]
-    fn image_on_a_base_comes_from_the_cache_where_that_has_one_for_this_base() {
+    fn payload_has_the_best_base_and_comes_from_the_cache() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::new(folder.path().to_owned());
-        let (image, base) = (b"a piece of machine code", b"a piece of machine oil.");
-        let stored = |base: &[u8]| cache.on_base(image, base).unwrap().stored().to_vec();
-        let near = stored(base);
-        assert_eq!(stored(base), near);
-        assert_ne!(stored(b"something else altogether"), near);
-        let restored = Payload::restore_on(near.clone(), image, base);
-        assert_eq!(restored.unwrap().raw_hash(), Digest::of(image));
+        let text = |seed: u64| Vec::from_iter((0..2000u64).map(|at| ((at * at * seed) >> 7) as u8));
+        let (image, far) = (text(77), text(1234));
+        let near = [&image[..1900], b"and something else"].concat();
+        let bases: [&[u8]; 2] = [&far, &near];
+        let best = cache.payload(&image, &bases).unwrap();
+        let wanted = Payload::compress_on(&image, &near).unwrap();
+        assert_eq!(best.stored(), wanted.stored());
+        assert_eq!(
+            cache.payload(&image, &bases).unwrap().stored(),
+            wanted.stored()
+        );
+        let alone = Payload::compress(&image).unwrap();
+        assert_eq!(cache.payload(&image, &[]).unwrap().stored(), alone.stored());
+        assert_eq!(
+            cache.payload(&image, &[&far]).unwrap().stored(),
+            alone.stored()
+        );
 
-        // Another frame of the image, which needs no base, shows that the cache is asked; what is no frame of it, that its
-        // answer is checked.
-        let key = on_base_key(image, base);
-        let alone = Payload::compress(image).unwrap().stored().to_vec();
-        assert_ne!(alone, near);
-        cache.0.put(key, &[&alone]).unwrap();
-        assert_eq!(stored(base), alone);
-        cache.0.put(key, &[b"no frame"]).unwrap();
-        assert_eq!(stored(base), near);
+        // Another entry shows that the cache is asked; what is no frame of the image, or names no base, that its answer is
+        // checked.
+        let key = payload_key(&image, &bases);
+        cache.0.put(key, &[&[0], alone.stored()]).unwrap();
+        assert_eq!(
+            cache.payload(&image, &bases).unwrap().stored(),
+            alone.stored()
+        );
+        for wrong in [
+            [b"\x02".as_slice(), b"no frame"],
+            [b"\x03", alone.stored()],
+            [b"", b""],
+        ] {
+            cache.0.put(key, &wrong).unwrap();
+            assert_eq!(
+                cache.payload(&image, &bases).unwrap().stored(),
+                wanted.stored()
+            );
+        }
     }
 }

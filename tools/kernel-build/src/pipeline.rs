@@ -90,16 +90,6 @@ pub enum UnitError {
     /// What it gave breaks the contract.
     #[error(transparent)]
     Check(#[from] CheckError),
-    /// The image cannot be compressed.
-    #[error("kernel {kernel} for {target} cannot be archived")]
-    Compress {
-        /// The kernel.
-        kernel: String,
-        /// The target.
-        target: Target,
-        /// Why.
-        source: ArchiveError,
-    },
 }
 
 fn lines<E: std::error::Error>(errors: &[E]) -> String {
@@ -570,12 +560,12 @@ impl Build<'_> {
         });
         results.sort_unstable_by_key(|(number, _)| *number);
 
-        let (mut units, mut made, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut units, mut images, mut failures) = (Vec::new(), Vec::new(), Vec::new());
         for (_, result) in results {
             match result {
                 Ok((unit, image)) => {
                     units.push(unit);
-                    made.push(image);
+                    images.push(image);
                 }
                 Err(error) => failures.push(error),
             }
@@ -583,7 +573,7 @@ impl Build<'_> {
         if !failures.is_empty() {
             return Err(BuildError::Kernels { failures });
         }
-        pool.install(|| put_on_bases(&cache, jobs, &mut made))?;
+        let made = pool.install(|| compress(&cache, jobs, images))?;
         if units.iter().any(|unit| unit.origin == Origin::Compiled) {
             // A cache that cannot be trimmed, or not even be written, costs time and nothing else.
             let _ = cache.trim();
@@ -674,17 +664,21 @@ impl Build<'_> {
     }
 }
 
-/// Compresses images with another one before them as their base, where that is worth it: machine code with the one for
-/// the architecture before, and every image with that of the kernel whose code for the same target is nearest in size,
-/// which is how kernels show that they are made of the same templates.
-fn put_on_bases(cache: &Cache, jobs: &[Job<'_>], made: &mut [Made]) -> Result<(), ArchiveError> {
+/// Compresses images, with another one before them as their base where that is worth it: machine code with the one for the
+/// architecture before, and every image with that of the kernel whose code for the same target is nearest in size, which is
+/// how kernels show that they are made of the same templates.
+fn compress(
+    cache: &Cache,
+    jobs: &[Job<'_>],
+    images: Vec<Vec<u8>>,
+) -> Result<Vec<Made>, ArchiveError> {
     let code = |job: &Job<'_>| job.target.kind == ImageKind::Sass;
-    let size = |number: usize| made[number].image.len();
-    let payloads: Vec<_> = jobs
+    let size = |number: usize| images[number].len();
+    let payloads: Vec<Payload> = jobs
         .par_iter()
         .with_max_len(1)
         .enumerate()
-        .map(|(number, job)| -> Result<Option<Payload>, ArchiveError> {
+        .map(|(number, job)| {
             let arch_before = (0..number).rev().find(|other| {
                 jobs[*other].kernel.name == job.kernel.name && code(&jobs[*other]) && code(job)
             });
@@ -695,25 +689,15 @@ fn put_on_bases(cache: &Cache, jobs: &[Job<'_>], made: &mut [Made]) -> Result<()
                 })
                 .filter(near)
                 .min_by_key(|other| size(*other).abs_diff(size(number)));
-            let Made { image, payload } = &made[number];
-            let mut best = None;
-            let mut most = payload.stored_bytes() * 4 / 5;
-            for base in [arch_before, sibling].into_iter().flatten() {
-                let on_base = cache.on_base(image, &made[base].image)?;
-                if on_base.stored_bytes() <= most {
-                    most = on_base.stored_bytes();
-                    best = Some(on_base);
-                }
-            }
-            Ok(best)
+            let bases = [arch_before, sibling].into_iter().flatten();
+            let bases = Vec::from_iter(bases.map(|base| images[base].as_slice()));
+            cache.payload(&images[number], &bases)
         })
         .collect::<Result<_, _>>()?;
-    for (made, payload) in made.iter_mut().zip(payloads) {
-        if let Some(payload) = payload {
-            made.payload = payload;
-        }
-    }
-    Ok(())
+    let made = images.into_iter().zip(payloads);
+    Ok(made
+        .map(|(image, payload)| Made { image, payload })
+        .collect())
 }
 
 /// How often progress is told.
@@ -744,14 +728,14 @@ fn obtain(
     paths: Paths<'_>,
     job: &Job<'_>,
     mut shared: Option<&mut Option<Compiled>>,
-) -> Result<(Unit, Made), UnitError> {
+) -> Result<(Unit, Vec<u8>), UnitError> {
     let started = Instant::now();
     let kernel = &job.kernel.name;
     let is_front_end = job.target == job.front_end.ptx();
-    let (compiled, payload, resources, origin) = match cache.get(job.key) {
-        Some((compiled, payload)) => {
+    let (compiled, resources, origin) = match cache.get(job.key) {
+        Some(compiled) => {
             let resources = check::check(job.kernel, job.target, &compiled)?;
-            (compiled, payload, resources, Origin::Cached)
+            (compiled, resources, Origin::Cached)
         }
         None => {
             let source = |target| compile(toolkit, paths, kernel, Input::Source(&job.cu), target);
@@ -773,15 +757,9 @@ fn obtain(
                 _ => source(job.target)?,
             };
             let resources = check::check(job.kernel, job.target, &compiled)?;
-            let payload =
-                Payload::compress(&compiled.image).map_err(|source| UnitError::Compress {
-                    kernel: kernel.clone(),
-                    target: job.target,
-                    source,
-                })?;
             // Stored only once it is known to be good. A cache that cannot be written costs time and nothing else.
-            let _ = cache.put(job.key, &compiled, &payload);
-            (compiled, payload, resources, Origin::Compiled)
+            let _ = cache.put(job.key, &compiled);
+            (compiled, resources, Origin::Compiled)
         }
     };
     let milliseconds = started.elapsed().as_millis() as u64;
@@ -800,6 +778,6 @@ fn obtain(
             resources,
             warnings,
         },
-        Made { image, payload },
+        image,
     ))
 }

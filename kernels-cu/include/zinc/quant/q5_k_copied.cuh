@@ -1,49 +1,23 @@
 // q5_K as dmmv_copied.cuh multiplies it.
 #pragma once
 
-#include "zinc/quant/copied.cuh"
-#include "zinc/quant/k_piece.cuh"
+#include "zinc/quant/k_copied.cuh"
 #include "zinc/quant/q5_k.cuh"
 
 namespace zinc {
 
-// Of every 16 bytes of quants a lane has a word.
-struct CopiedQ5K {
-  using Format = Q5K;
-  static constexpr bool across = true;
-  static constexpr unsigned sides = 1;
-  static constexpr bool keeps_columns = true;
-  static constexpr bool has_minimum = true;
-  static constexpr bool rotates = false;
-  static constexpr unsigned step_bytes = Q5K::block_bytes;
-  static constexpr unsigned row_columns = step_columns;
+struct CopiedQ5K : CopiedK<Q5K> {
   static constexpr unsigned pitch = 1424;
-  static constexpr unsigned tile_rows = 16;
-  static constexpr unsigned room = 4;
-  static constexpr unsigned room_of_two = 2;
-  static constexpr unsigned ahead = 2;
   static constexpr unsigned ahead_of_two = 1;
-  static constexpr bool late = true;
 
-  static ZINC_DEVICE unsigned block(unsigned part, unsigned i) { return 2 * part + i; }
-  static ZINC_DEVICE unsigned place(unsigned, unsigned word) { return word % 4 * 2 + word / 4; }
-
-  uint32_t factors;
-  uint32_t numbers;  // of the lane's two sub-blocks
   uint32_t fifths[2];
   uint32_t nibbles[8];
 
   ZINC_DEVICE void load(SharedAddress row) {
-    constexpr unsigned fifths_at = 16;
-    constexpr unsigned nibbles_at = 48;
     const SharedAddress from = row + 4 * (lane_id() % 4);
-    const KPieceHead head{row.load4()};
-    factors = head.words.x;
-    numbers = head.numbers(KPieceHead::Lane(lane_id() % 4));
-#pragma unroll
-    for (unsigned j = 0; j < 2; ++j) fifths[j] = (from + (fifths_at + 16 * j)).load();
-#pragma unroll
-    for (unsigned j = 0; j < 8; ++j) nibbles[j] = (from + (nibbles_at + 16 * j)).load();
+    load_head(row);
+    load_words(fifths, from, 16);
+    load_words(nibbles, from, 48);
   }
 
   template <unsigned i>
@@ -53,18 +27,6 @@ struct CopiedQ5K {
     const unsigned shift = odd != 0 ? 8 : 0;
     return add_field(nibble_halves(nibbles[2 * pair + side] >> shift, i != 0), fifths[side] >> shift, 1, 2 * pair + i,
                      i == 0 ? 4 : 8);
-  }
-
-  template <class Columns>
-  ZINC_DEVICE float weighted(const float (&dots)[2][sides], const Columns& columns) const {
-    float scaled[2];
-    float sums[2];
-#pragma unroll
-    for (unsigned i = 0; i < 2; ++i) {
-      scaled[i] = dots[i][0] * columns.scale[i];
-      sums[i] = columns.sum[i];
-    }
-    return KPieceHead::weighted<-24, -20>(scaled, sums, factors, numbers);
   }
 };
 

@@ -20,7 +20,7 @@ use crate::compile::{CompileError, Input, Paths, compile};
 use crate::environment::Environment;
 use crate::limits;
 use crate::prebuilt::{self, PrebuiltError};
-use crate::sources::{SourceError, Sources};
+use crate::sources::{ArchBounds, SourceError, Sources};
 use crate::targets::{Request, TargetError, front_end};
 use crate::toolkit::{Toolkit, ToolkitError};
 
@@ -422,6 +422,7 @@ impl Build<'_> {
     ) -> Result<Vec<Job<'_>>, SourceError> {
         let identity = toolkit.identity();
         let mut jobs = Vec::new();
+        let mut arch_bounds = ArchBounds::new();
         for kernel in self.catalog.implemented() {
             let cu = kernel
                 .cu
@@ -431,7 +432,7 @@ impl Build<'_> {
                 })?
                 .to_owned();
             let closure = sources.closure_hash(&cu)?;
-            let bounds = sources.arch_bounds(&cu)?;
+            let bounds = sources.arch_bounds(&cu, &mut arch_bounds)?;
             let own = |target: &&Target| {
                 kernel
                     .specific_archs()

@@ -1,5 +1,6 @@
 //! What decides a kernel: its file, the project headers that it includes, and the generated header.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -62,6 +63,9 @@ pub struct Sources {
     files: BTreeMap<String, Vec<u8>>,
 }
 
+/// The bounds of [`Sources::arch_bounds`] by file: most files are part of many kernels.
+pub type ArchBounds = BTreeMap<String, BTreeSet<u32>>;
+
 /// The prefix of generated headers in [`Sources`].
 const GENERATED: &str = "generated/";
 
@@ -105,18 +109,26 @@ impl Sources {
     }
 
     /// The numbers with which `file` and what it includes compare the architecture: architectures with none of them above
-    /// the one and up to the other have the same code.
+    /// the one and up to the other have the same code. `known` has those of single files, and gets what it lacks.
     ///
     /// # Errors
     /// `ComputedInclude`, `ArchUse`.
-    pub fn arch_bounds(&self, file: &str) -> Result<BTreeSet<u32>, SourceError> {
+    pub fn arch_bounds(
+        &self,
+        file: &str,
+        known: &mut ArchBounds,
+    ) -> Result<BTreeSet<u32>, SourceError> {
         let mut bounds = BTreeSet::new();
         for name in self.closure(file)? {
-            arch_bounds(
-                &name,
-                &String::from_utf8_lossy(&self.files[&name]),
-                &mut bounds,
-            )?;
+            let own = match known.entry(name) {
+                Entry::Occupied(own) => own.into_mut(),
+                Entry::Vacant(place) => {
+                    let text = String::from_utf8_lossy(&self.files[place.key()]);
+                    let own = arch_bounds(place.key(), &text)?;
+                    place.insert(own)
+                }
+            };
+            bounds.extend(own.iter());
         }
         Ok(bounds)
     }
@@ -229,8 +241,9 @@ fn includes(file: &str, text: &str) -> Result<Vec<String>, SourceError> {
     Ok(names)
 }
 
-/// Adds the numbers with which a file compares `ZINC_ARCH`.
-fn arch_bounds(file: &str, text: &str, bounds: &mut BTreeSet<u32>) -> Result<(), SourceError> {
+/// The numbers with which a file compares `ZINC_ARCH`.
+fn arch_bounds(file: &str, text: &str) -> Result<BTreeSet<u32>, SourceError> {
+    let mut bounds = BTreeSet::new();
     for (index, line) in text.lines().enumerate() {
         let code = line.split("//").next().unwrap_or_default().trim();
         if code.starts_with("#define ZINC_ARCH ") {
@@ -256,7 +269,7 @@ fn arch_bounds(file: &str, text: &str, bounds: &mut BTreeSet<u32>) -> Result<(),
             }
         }
     }
-    Ok(())
+    Ok(bounds)
 }
 
 /// A relative path without `.` and `..` parts.
@@ -368,7 +381,7 @@ mod tests {
             ),
         ]);
         assert_eq!(
-            Vec::from_iter(sources.arch_bounds("k.cu").unwrap()),
+            Vec::from_iter(sources.arch_bounds("k.cu", &mut ArchBounds::new()).unwrap()),
             [80, 86, 90, 91, 100]
         );
     }
@@ -381,7 +394,8 @@ mod tests {
             "f(ZINC_ARCH)",
             "ZINC_ARCH >= NEW",
         ] {
-            let error = sources(&[("k.cu", &format!("\n#if {text}\n"))]).arch_bounds("k.cu");
+            let sources = sources(&[("k.cu", &format!("\n#if {text}\n"))]);
+            let error = sources.arch_bounds("k.cu", &mut ArchBounds::new());
             let error = error.unwrap_err().to_string();
             let place = format!("kernels-cu/k.cu:2: `#if {text}`: ");
             assert!(error.starts_with(&place), "{error}");
